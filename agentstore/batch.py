@@ -1,0 +1,100 @@
+"""From messages to records: ids, digests, sizes, and what one batch may not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from agentstore.backend import Limits, Record
+from agentstore.codec import Codec, digest
+from agentstore.errors import ConflictError, PayloadTooLargeError
+
+
+class Batch(NamedTuple):
+    """The records of one write, each id once, and for each given message the place of its record."""
+
+    records: tuple[Record, ...]
+    ids: list[str]
+    places: list[int]
+
+
+def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idempotency_key: str | None = None) -> Batch:
+    """Encode the messages; one without an id is given one, also on the caller's object.
+
+    Raises `ConflictError` where one id stands for two different messages, `PayloadTooLargeError`, and what the codec
+    raises; then nothing is written.
+    """
+    records: dict[str, Record] = {}
+    order: list[str] = []
+    for position, message in enumerate(_checked(messages)):
+        message_id, record = _encode(codec, message, position, idempotency_key)
+        check_size(record.payload, limits, f"message {position}")
+        if records.setdefault(message_id, record).digest != record.digest:
+            raise ConflictError(f"two different messages of this batch have the id {message_id!r}; nothing was written")
+        order.append(message_id)
+    check_total(records.values(), limits)
+    places = {message_id: place for place, message_id in enumerate(records)}
+    return Batch(tuple(records.values()), list(records), [places[message_id] for message_id in order])
+
+
+def encode_one(codec: Codec, message: Any, limits: Limits) -> Record:
+    """The record of a message that has an id; raises `ValueError` where it has none."""
+    message_id, identity, payload = codec.encode(message)
+    if not message_id:
+        raise ValueError("the message has no message_id: only a message with an id can be found")
+    check_size(payload, limits, "the message")
+    return Record(hash_id(message_id), digest(identity), codec.format, payload)
+
+
+def hash_id(message_id: str) -> bytes:
+    """16 bytes that stand for any text, lone surrogates too."""
+    data = message_id.encode("utf-8", "surrogatepass")
+    return blake2b(data, digest_size=16, person=b"agentstore.id1").digest()
+
+
+def derived_id(*parts: str | int) -> str:
+    """An id that is a fixed function of its parts: `as1-` and 32 hex digits of the BLAKE2b of their lengths and texts.
+
+    A message without an id, at position `n` (from 0) of an append with `idempotency_key=k`, gets `derived_id(k, n)`.
+    """
+    texts = [str(part) for part in parts]
+    data = "".join([f"{len(text)}:{text}" for text in texts]).encode("utf-8", "surrogatepass")
+    return "as1-" + blake2b(data, digest_size=16, person=b"agentstore.id1").hexdigest()
+
+
+def check_size(payload: bytes, limits: Limits, what: str) -> None:
+    """Raise `PayloadTooLargeError` for a payload over the limit of one."""
+    if len(payload) > limits.message_bytes:
+        raise PayloadTooLargeError(
+            f"{what} has {len(payload)} bytes, more than max_message_bytes={limits.message_bytes}; nothing was written"
+        )
+
+
+def check_total(records: Iterable[Record], limits: Limits) -> None:
+    """Raise `PayloadTooLargeError` for records over the limit of one write."""
+    total = sum([len(record.payload) for record in records])
+    if total > limits.append_bytes:
+        raise PayloadTooLargeError(
+            f"the batch has {total} bytes, more than max_append_bytes={limits.append_bytes}; nothing was written"
+        )
+
+
+def _checked(messages: Iterable[Any]) -> Iterable[Any]:
+    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
+        raise TypeError(f"messages must be a list of messages, not {type(messages).__name__}")
+    return messages
+
+
+def _encode(codec: Codec, message: Any, position: int, idempotency_key: str | None) -> tuple[str, Record]:
+    message_id, identity, payload = codec.encode(message)
+    fresh = False
+    if message_id is None:
+        fresh = idempotency_key is None
+        message_id = uuid4().hex if idempotency_key is None else derived_id(idempotency_key, position)
+        if codec.assign_id(message, message_id):
+            _, identity, payload = codec.encode(message)
+    if not message_id:
+        raise ValueError(f"message {position} has an empty message_id; nothing was written")
+    return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, fresh)

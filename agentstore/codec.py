@@ -1,0 +1,126 @@
+"""Codecs: how an object becomes a stored record's payload, and back. The core's stored form is `agentstore/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from agentstore import values
+from agentstore.errors import UnsupportedValueError
+from agentstore.messages import Content, Message
+
+
+class Encoded(NamedTuple):
+    """What a codec makes of an object."""
+
+    message_id: str | None
+    identity: Any
+    """Role and contents, from which the digest is made: plain values, or bytes that are equal when they are."""
+    payload: bytes
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """Turns one kind of object into payloads and back; `format` names the stored form, with its version."""
+
+    @property
+    def format(self) -> str: ...
+
+    def encode(self, obj: Any, /) -> tuple[str | None, Any, bytes]:
+        """`(message_id, role and contents, payload)`; raises `UnsupportedValueError` for what it cannot keep."""
+        ...
+
+    def decode(self, payload: bytes, /) -> Any:
+        """An object equal to the encoded one; raises `ValueError` for a payload that it cannot read."""
+        ...
+
+    def assign_id(self, obj: Any, message_id: str, /) -> bool:
+        """Give the object its id; `False` where it has no place for one."""
+        ...
+
+
+class MessageCodec:
+    """The core's codec: `Message` objects in stored form v1.
+
+    A payload is the message's dict (see `Message.to_dict`) with `"v": 1` in front, as strict JSON in UTF-8 whose odd
+    values are tagged (see `agentstore.values`).
+    """
+
+    format = "agentstore/1"
+
+    def encode(self, obj: Message, /) -> Encoded:
+        if type(obj) is not Message:
+            raise UnsupportedValueError(f"a history takes Message objects, not {type(obj).__name__}")
+        for index, content in enumerate(obj.contents):
+            if type(content) is not Content:
+                raise UnsupportedValueError(f"contents[{index}] is a {type(content).__name__}, not a Content")
+        return encode_shape(obj.to_dict())
+
+    def decode(self, payload: bytes, /) -> Message:
+        return Message.from_dict(decode_shape(payload))
+
+    def assign_id(self, obj: Message, message_id: str, /) -> bool:
+        obj.message_id = message_id
+        return True
+
+
+def encode_shape(shape: dict[str, Any]) -> Encoded:
+    """Stored form v1 of a message given in the dict shape of `Message.to_dict`."""
+    message_id = shape.get("message_id")
+    for name in ("role", "message_id", "author_name"):
+        if type(shape.get(name)) not in (str, type(None)):
+            raise UnsupportedValueError(f"{name} must be a str, not {type(shape[name]).__name__}; nothing was written")
+    tagged = values.tag({"v": 1, **shape})
+    identity = values.canonical([tagged["role"], tagged["contents"]])
+    return Encoded(message_id, identity, values.plain_json(tagged))
+
+
+def decode_shape(payload: bytes) -> dict[str, Any]:
+    """The dict shape in a payload of stored form v1; raises `ValueError` for anything else."""
+    shape = values.load(payload)
+    if type(shape) is not dict:
+        raise ValueError("a payload must be a JSON object")
+    version = shape.pop("v", None)
+    if version != 1:
+        raise ValueError(f"stored form v{version} is not known to this version of agentstore: upgrade it to read this")
+    return shape
+
+
+def digest(identity: Any) -> bytes:
+    """16 bytes that are equal for messages of the same role and contents, whatever the order of their keys."""
+    data = identity if type(identity) is bytes else values.canonical(values.tag(identity))
+    return blake2b(data, digest_size=16, person=b"agentstore.msg1").digest()
+
+
+_converters: dict[str, Callable[[bytes], Message]] = {}
+
+
+def register_converter(format: str, convert: Callable[[bytes], Message]) -> None:
+    """Let sessions with another codec read records of `format` as core messages.
+
+    `convert` takes a payload and raises `ValueError` for one that it cannot read.
+    """
+    _converters[format] = convert
+
+
+def decode_record(codec: Codec, format: str, payload: bytes) -> Any:
+    """What a session with `codec` gets for a record: its own object, a core message, or an opaque one.
+
+    Raises `ValueError` for a payload that cannot be read or was written in a newer version of a known form.
+    """
+    if format == codec.format:
+        return codec.decode(payload)
+    if convert := _converters.get(format):
+        return convert(payload)
+    if _is_newer(format, (codec.format, *_converters)):
+        raise ValueError(f"stored form {format} is newer than this version of agentstore: upgrade it to read this")
+    return Message("unknown", [Content("opaque", format=format, payload=payload)])
+
+
+def _is_newer(format: str, known: tuple[str, ...]) -> bool:
+    name, _, version = format.rpartition("/")
+    return any(version.isdecimal() and name == other.rpartition("/")[0] for other in known)
+
+
+register_converter(MessageCodec.format, MessageCodec().decode)

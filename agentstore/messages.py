@@ -1,0 +1,199 @@
+"""Messages and their contents, in the dict shape of the Microsoft Agent Framework."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+
+class Content:
+    """One part of a message: a `type` and any fields, which are attributes.
+
+    Fields and types that this version does not know are kept and given back. A missing field raises
+    `AttributeError`; a field set to `None` is not a missing one.
+    """
+
+    __slots__ = ("_fields",)
+    _fields: dict[str, Any]
+
+    def __init__(self, /, type: str, **fields: Any) -> None:
+        object.__setattr__(self, "_fields", {"type": type, **fields})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as a new dict, without `raw_representation`; nested contents become dicts too."""
+        return {name: plain(value) for name, value in self._fields.items() if name != "raw_representation"}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Content:
+        """The content that the mapping describes; raises `ValueError` where it has no `type`."""
+        if not isinstance(data.get("type"), str):
+            raise ValueError("a content needs a 'type' that is a str")
+        content = cls.__new__(cls)
+        object.__setattr__(content, "_fields", dict(data))
+        return content
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The field's value, or `default` where the content has no such field."""
+        return self._fields.get(name, default)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_fields" and name in self._fields:
+            return self._fields[name]
+        raise AttributeError(f"this content has no field {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._fields[name] = value
+
+    def __delattr__(self, name: str) -> None:
+        if name == "type" or name not in self._fields:
+            raise AttributeError(f"cannot delete {name!r}")
+        del self._fields[name]
+
+    def __eq__(self, other: object) -> bool:
+        return same(self.to_dict(), other.to_dict()) if isinstance(other, Content) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._fields.items() if name != "type")
+        return f"Content({self.type!r}{', ' if fields else ''}{fields})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Content.from_dict, (self._fields,)
+
+
+class Message:
+    """One chat message. Mutable; compared by value, leaving out `raw_representation`.
+
+    `contents` takes `Content` objects, texts (each becomes a text content), and mappings (read by
+    `Content.from_dict`); a single text counts as a list of one.
+    """
+
+    __slots__ = (
+        "_extra",
+        "additional_properties",
+        "author_name",
+        "contents",
+        "message_id",
+        "raw_representation",
+        "role",
+    )
+
+    def __init__(
+        self,
+        role: str,
+        contents: Iterable[Content | str | Mapping[str, Any]] | None = None,
+        *,
+        author_name: str | None = None,
+        message_id: str | None = None,
+        additional_properties: Mapping[str, Any] | None = None,
+        raw_representation: Any = None,
+    ) -> None:
+        given = [contents] if isinstance(contents, str) else contents or ()
+        self.role = role
+        self.contents: list[Content] = [_as_content(item) for item in given]
+        self.author_name = author_name
+        self.message_id = message_id
+        self.additional_properties: dict[str, Any] = dict(additional_properties or {})
+        self.raw_representation = raw_representation
+        self._extra: dict[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The text contents, joined with one space."""
+        return " ".join(str(content.get("text", "")) for content in self.contents if content.type == "text")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The message as a new dict; `author_name` and `message_id` only when set, `raw_representation` never."""
+        data: dict[str, Any] = {
+            "type": "message",
+            "role": self.role,
+            "contents": [content.to_dict() for content in self.contents],
+        }
+        if self.author_name is not None:
+            data["author_name"] = self.author_name
+        if self.message_id is not None:
+            data["message_id"] = self.message_id
+        data["additional_properties"] = plain(self.additional_properties)
+        data.update(self._extra)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Message:
+        """The message that the mapping describes; fields it does not know are kept and given back.
+
+        Raises `ValueError` where `role` is missing or `contents` is not a list of contents.
+        """
+        role, contents = data.get("role"), data.get("contents")
+        if not isinstance(role, str):
+            raise ValueError("a message needs a 'role' that is a str")
+        if contents is not None and not isinstance(contents, list | tuple):
+            raise ValueError("a message's 'contents' must be a list")
+        properties = data.get("additional_properties")
+        if properties is not None and not isinstance(properties, Mapping):
+            raise ValueError("a message's 'additional_properties' must be a mapping")
+        message = cls(
+            role,
+            contents,
+            author_name=data.get("author_name"),
+            message_id=data.get("message_id"),
+            additional_properties=properties,
+        )
+        message._extra = {name: value for name, value in data.items() if name not in _KNOWN}
+        return message
+
+    def __eq__(self, other: object) -> bool:
+        return same(self.to_dict(), other.to_dict()) if isinstance(other, Message) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = {"author_name": self.author_name, "message_id": self.message_id}
+        fields = "".join(f", {name}={value!r}" for name, value in shown.items() if value is not None)
+        return f"Message({self.role!r}, {self.contents!r}{fields})"
+
+
+_KNOWN = frozenset(
+    {"type", "role", "contents", "author_name", "message_id", "additional_properties", "raw_representation"}
+)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two plain values are equal to the type: NaN equals NaN, 1 is not 1.0 or True, offsets count."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(value, right[name]) for name, value in left.items())
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, float):
+        return left == right or (math.isnan(left) and math.isnan(right))
+    if isinstance(left, datetime):
+        return bool(left == right) and left.utcoffset() == right.utcoffset()
+    return bool(left == right)
+
+
+def _as_content(item: Content | str | Mapping[str, Any]) -> Content:
+    if isinstance(item, Content):
+        return item
+    if isinstance(item, str):
+        return Content("text", text=item)
+    if isinstance(item, Mapping):
+        return Content.from_dict(item)
+    raise TypeError(f"a message's contents are Content, str or mappings, not {type(item).__name__}")
+
+
+def plain(value: Any) -> Any:
+    """A copy in which messages and contents, at any depth of lists, tuples and dicts, are plain dicts."""
+    kind = type(value)
+    if kind is Message or kind is Content:
+        return value.to_dict()
+    if kind is dict:
+        return {name: plain(item) for name, item in value.items()}
+    if kind is list:
+        return [plain(item) for item in value]
+    if kind is tuple:
+        return tuple([plain(item) for item in value])
+    return value

@@ -1,0 +1,106 @@
+"""Backends by URL scheme, through the entry points of the group `agentstore.backends`.
+
+One entry per scheme; a backend's module is imported only when its scheme is asked for; our own come through the same
+door.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from agentstore.backend import BackendFactory, Log
+from agentstore.errors import ConfigurationError, MissingDependencyError, UnknownBackendError
+from agentstore.history import OnCorrupt
+from agentstore.store import HistoryStore
+from agentstore.urls import parse_url
+
+GROUP = "agentstore.backends"
+URL_VARIABLE = "AGENTSTORE_URL"
+_DISTRIBUTION = "agentstore-history"
+_EXTRAS: Mapping[str, str] = {}  # scheme to extra, for those of our own backends that need a driver
+
+
+def open_store(
+    url: str | None = None,
+    /,
+    *,
+    namespace: str = "default",
+    ttl: float | timedelta | None = None,
+    auto_setup: bool = True,
+    on_corrupt: OnCorrupt = "raise",
+    **options: Any,
+) -> HistoryStore:
+    """The store at the URL; no I/O, callable outside an event loop.
+
+    `url=None` reads the variable `AGENTSTORE_URL`; unset, it is a SQLite file in the user's data directory. `ttl` is in
+    seconds. `options` are the backend's, as its URL's query parameters are. Raises `UnknownBackendError`,
+    `MissingDependencyError` (naming the extra) or `ConfigurationError` (naming the known options).
+    """
+    parsed = parse_url(url if url is not None else os.environ.get(URL_VARIABLE) or default_url())
+    backend: Log = load_backend(parsed.scheme).from_url(parsed, options)
+    return HistoryStore(backend, namespace=namespace, ttl=ttl, auto_setup=auto_setup, on_corrupt=on_corrupt)
+
+
+def default_url() -> str:
+    """The SQLite URL of the user's own store, by the platform's custom."""
+    home = Path.home()
+    if sys.platform == "win32":
+        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        folder = home / "Library" / "Application Support"
+    else:
+        folder = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return f"sqlite:///{quote(str(folder / 'agentstore' / 'history.db'))}"
+
+
+def backend_names() -> list[str]:
+    """The URL schemes that installed distributions answer to, sorted; imports none of them."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def load_backend(scheme: str) -> BackendFactory:
+    """What the scheme's entry point names; raises as `open_store` does, also where two distributions claim one name."""
+    entry = _only_one(scheme)
+    try:
+        factory: BackendFactory = entry.load()
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the backend {scheme!r} needs {_missing(error)}: {_remedy(scheme, entry)}"
+        ) from error
+    except Exception as error:  # a stranger's module can raise anything while it is imported
+        raise ConfigurationError(f"the backend {scheme!r} of {_owner(entry)} is broken: {error!r}") from error
+    return factory
+
+
+def _only_one(scheme: str) -> EntryPoint:
+    # One distribution can be seen twice (installed and editable): what it names is the same.
+    entries = {(_owner(entry), entry.value): entry for entry in entry_points(group=GROUP, name=scheme)}
+    if not entries:
+        raise UnknownBackendError(f"no backend for {scheme}://; installed: {', '.join(backend_names()) or 'none'}")
+    if len(entries) > 1:
+        owners = " and ".join(sorted(f"{owner} ({value})" for owner, value in entries))
+        raise ConfigurationError(f"more than one backend claims {scheme}://: {owners}; uninstall one")
+    return next(iter(entries.values()))
+
+
+def _owner(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unknown distribution"
+
+
+def _missing(error: ImportError) -> str:
+    return (
+        f"the module {error.name!r}" if isinstance(error, ModuleNotFoundError) else f"what cannot be imported ({error})"
+    )
+
+
+def _remedy(scheme: str, entry: EntryPoint) -> str:
+    if _owner(entry) == _DISTRIBUTION and scheme in _EXTRAS:
+        return f"pip install '{_DISTRIBUTION}[{_EXTRAS[scheme]}]'"
+    return f"install what {_owner(entry)} asks for"

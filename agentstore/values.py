@@ -1,0 +1,229 @@
+"""Exact values: any value that we accept as strict JSON, and back, equal to the type.
+
+Plain JSON values stand for themselves. What JSON cannot say is a tag, an object with one key that starts with `$`:
+
+| value | stored as |
+|---|---|
+| NaN, infinities | `{"$float": "nan"}`, `"inf"`, `"-inf"` |
+| int outside 64 bits | `{"$int": "0x…"}` |
+| text with NUL or lone surrogates | `{"$text": "a%00b"}`: `%`, NUL and surrogates as `%25`, `%00`, `%uD800` |
+| bytes | `{"$bytes": "<base64>"}` |
+| tuple | `{"$tuple": […]}` |
+| datetime | `{"$datetime": "<ISO 8601>"}`, with `#fold` behind a naive one in its second hour |
+| dict that looks like a tag, or with NUL or surrogates in a key | `{"$dict": [[key, value], …]}` |
+
+So no ordinary value can imitate a tag, and nothing stored can name code.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from agentstore.errors import UnsupportedValueError
+from agentstore.messages import Content, Message
+
+MAX_DEPTH = 200
+"""Deepest nesting of containers in one message, metadata or snapshot; it keeps every stored value readable."""
+
+Path = tuple[Any, Any] | None  # (path of the parent, key or index), so that the happy path never builds text
+
+_ODD = re.compile("[%\x00\ud800-\udfff]")
+_ESCAPED = re.compile("%(25|00|u[0-9A-F]{4})")
+
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+_decode = msgspec.json.Decoder().decode
+
+
+def dump(value: object) -> bytes:
+    """The value as strict JSON in UTF-8; raises `UnsupportedValueError` with the path of what it refuses."""
+    return plain_json(tag(value))
+
+
+def load(data: bytes) -> Any:
+    """The value that `dump` was given; raises `ValueError` for anything that `dump` does not write."""
+    try:
+        value = _decode(data)
+        # Without this text there is no tag anywhere, and the walk is saved.
+        return untag(value) if b'"$' in data else value
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"not readable as JSON: {error}") from error
+
+
+def plain_json(tagged: object) -> bytes:
+    """A tagged value as JSON."""
+    return _encode(tagged)
+
+
+def canonical(tagged: object) -> bytes:
+    """A tagged value as JSON with sorted keys: equal for equal values, whatever the order of their keys."""
+    return _encode_sorted(tagged)
+
+
+def tag(value: object, path: Path = None) -> Any:
+    """A copy of the value in which only plain JSON is left; `path` is where it stands, for the error."""
+    try:
+        return _tag(value, path, 0)
+    except RecursionError:
+        raise _refusal("is nested too deeply for this call stack", path) from None
+
+
+def untag(value: Any) -> Any:
+    """The value that `tag` was given."""
+    kind = type(value)
+    if kind is dict:
+        if len(value) == 1:
+            ((name, body),) = value.items()
+            if name[:1] == "$":
+                return _untag_special(name, body)
+        return {name: untag(item) for name, item in value.items()}
+    if kind is list:
+        return [untag(item) for item in value]
+    return value
+
+
+def _tag(value: object, path: Path, depth: int) -> Any:
+    tagger = _TAGGERS.get(type(value))
+    if tagger is None:
+        raise _refusal(f"is a {type(value).__module__}.{type(value).__qualname__}, not a plain value", path)
+    return tagger(value, path, depth)
+
+
+def _same(value: Any, path: Path, depth: int) -> Any:
+    return value
+
+
+def _tag_int(value: int, path: Path, depth: int) -> Any:
+    return value if -(2**63) <= value < 2**63 else {"$int": hex(value)}
+
+
+def _tag_float(value: float, path: Path, depth: int) -> Any:
+    return value if math.isfinite(value) else {"$float": str(value)}
+
+
+def _tag_str(value: str, path: Path, depth: int) -> Any:
+    return value if _is_plain_text(value) else {"$text": _ODD.sub(_escape, value)}
+
+
+def _tag_bytes(value: bytes, path: Path, depth: int) -> Any:
+    return {"$bytes": b64encode(value).decode()}
+
+
+def _tag_datetime(value: datetime, path: Path, depth: int) -> Any:
+    fold = "#fold" if value.fold and value.utcoffset() is None else ""
+    return {"$datetime": value.isoformat() + fold}
+
+
+def _tag_list(value: list[Any], path: Path, depth: int) -> Any:
+    if depth >= MAX_DEPTH:
+        raise _refusal(f"is nested deeper than {MAX_DEPTH} levels", path)
+    return [_tag(item, (path, index), depth + 1) for index, item in enumerate(value)]
+
+
+def _tag_tuple(value: tuple[Any, ...], path: Path, depth: int) -> Any:
+    return {"$tuple": _tag_list(value, path, depth)}  # type: ignore[arg-type]
+
+
+def _tag_dict(value: dict[Any, Any], path: Path, depth: int) -> Any:
+    if depth >= MAX_DEPTH:
+        raise _refusal(f"is nested deeper than {MAX_DEPTH} levels", path)
+    tagged: dict[str, Any] = {}
+    plain = True
+    for name, item in value.items():
+        if type(name) is not str:
+            raise _refusal(f"has the key {name!r}, which is not a str", path)
+        plain = plain and _is_plain_text(name)
+        tagged[name] = _tag(item, (path, name), depth + 1)
+    if plain and not (len(tagged) == 1 and name[:1] == "$"):  # pyright: ignore[reportPossiblyUnboundVariable]
+        return tagged
+    return {"$dict": [[_tag_str(name, path, depth), item] for name, item in tagged.items()]}
+
+
+def _tag_object(value: Content | Message, path: Path, depth: int) -> Any:
+    return _tag_dict(value.to_dict(), path, depth)
+
+
+_TAGGERS: dict[type, Callable[[Any, Path, int], Any]] = {
+    type(None): _same,
+    bool: _same,
+    int: _tag_int,
+    float: _tag_float,
+    str: _tag_str,
+    bytes: _tag_bytes,
+    datetime: _tag_datetime,
+    list: _tag_list,
+    tuple: _tag_tuple,
+    dict: _tag_dict,
+    Content: _tag_object,
+    Message: _tag_object,
+}
+
+
+def _untag_special(name: str, body: Any) -> Any:
+    reader = _READERS.get(name)
+    if reader is None:
+        raise ValueError(f"unknown tag {name!r}")
+    try:
+        return reader(body)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"broken {name!r} tag") from error
+
+
+def _read_datetime(body: str) -> datetime:
+    text, mark, _ = body.partition("#fold")
+    return datetime.fromisoformat(text).replace(fold=1 if mark else 0)
+
+
+def _read_dict(body: list[list[Any]]) -> dict[str, Any]:
+    return {untag(name): untag(item) for name, item in body}
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "$float": float,
+    "$int": lambda body: int(body, 16),
+    "$text": lambda body: _ESCAPED.sub(_unescape, body),
+    "$bytes": lambda body: b64decode(body, validate=True),
+    "$tuple": lambda body: tuple([untag(item) for item in body]),
+    "$datetime": _read_datetime,
+    "$dict": _read_dict,
+}
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"%{code:02X}" if code < 256 else f"%u{code:04X}"
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return chr(int(match.group(1).lstrip("u"), 16))
+
+
+def _is_plain_text(text: str) -> bool:
+    if "\x00" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refusal(what: str, path: Path) -> UnsupportedValueError:
+    return UnsupportedValueError(f"{_show(path)} {what}; nothing was written")
+
+
+def _show(path: Path) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, step = path
+        parts.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join(reversed(parts)).lstrip(".") or "the value"

@@ -1,0 +1,238 @@
+"""SQLite backend: `sqlite:///relative.db`, `sqlite:////absolute.db`. No driver beyond the standard library.
+
+One writer thread per backend object, whose waiting appends share a commit, and a few readers (see
+`agentstore_sqlite_lanes`). Many processes may use one file: writers wait in line for up to `timeout` seconds.
+The file's layout is in `agentstore_sqlite_schema`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+import agentstore_sqlite_schema as schema
+import agentstore_sqlite_work as work
+from agentstore.backend import (
+    Append,
+    Limits,
+    Readiness,
+    Record,
+    Refused,
+    Replace,
+    SnapshotWrite,
+    StoredInfo,
+    StoredRecord,
+    StoredSnapshot,
+    Written,
+)
+from agentstore.errors import ClosedError, ConfigurationError
+from agentstore.keys import SessionKey
+from agentstore.urls import StoreURL, read_options
+from agentstore_sqlite_lanes import Lane, Work, translated
+
+T = TypeVar("T")
+
+READERS = 4
+"""Most threads that read at once."""
+
+
+class SQLiteOptions(msgspec.Struct, frozen=True):
+    synchronous: Literal["full", "normal"] = "full"
+    """`full`: an acknowledged write survives a power cut. `normal`: it survives a killed process."""
+    timeout: float = 10.0
+    """Seconds to wait while another process holds the file."""
+    max_message_bytes: int = 100 * 2**20
+    max_append_bytes: int = 400 * 2**20
+
+
+class _Lanes:
+    """The threads of one backend in one process; readers start when they are needed."""
+
+    def __init__(self, path: str, options: SQLiteOptions) -> None:
+        writing = f"synchronous = {options.synchronous}", "cache_size = -8192"
+        self._path = path
+        self._timeout = options.timeout
+        self.writer = Lane(
+            "agentstore-sqlite-writer", partial(schema.connect, path, options.timeout, *writing), writes=True
+        )
+        self._readers: list[Lane] = []
+
+    def reader(self) -> Lane:
+        """The reader with the shortest line."""
+        free = min(self._readers, key=lambda lane: lane.waiting, default=None)
+        if free is None or (free.waiting and len(self._readers) < READERS):
+            connect = partial(schema.connect, self._path, self._timeout, "query_only = ON")
+            free = Lane("agentstore-sqlite-reader", connect, writes=False)
+            self._readers.append(free)
+        return free
+
+    def stop(self) -> None:
+        for lane in (self.writer, *self._readers):
+            lane.stop()
+
+    def join(self) -> None:
+        for lane in (self.writer, *self._readers):
+            lane.join()
+
+
+_backends: weakref.WeakSet[SQLiteBackend] = weakref.WeakSet()
+_abandoned: list[_Lanes] = []  # a parent's connections in a forked child: closing them would harm the parent's file
+
+
+class SQLiteBackend:
+    """The whole waist on one SQLite file in write-ahead-log mode."""
+
+    def __init__(self, path: str | os.PathLike[str], *, options: SQLiteOptions | None = None) -> None:
+        if str(path) in ("", ":memory:"):
+            raise ConfigurationError("a SQLite store needs a file: sqlite:///chat.db; use memory:// for none")
+        self._path = os.path.abspath(path)
+        self._options = options or SQLiteOptions()
+        self.limits = Limits(self._options.max_message_bytes, self._options.max_append_bytes)
+        self._closed = False
+        self._lock = threading.Lock()
+        self._lanes: _Lanes | None = None
+        _backends.add(self)
+
+    @classmethod
+    def from_url(cls, url: StoreURL, options: Mapping[str, Any]) -> SQLiteBackend:
+        """`sqlite:///relative.db` or `sqlite:////absolute.db`; options as in `SQLiteOptions`."""
+        if url.host or url.user:
+            raise ConfigurationError("a SQLite URL has no host: sqlite:///relative.db or sqlite:////absolute.db")
+        return cls(url.path, options=read_options(SQLiteOptions, url, options))
+
+    def __repr__(self) -> str:
+        return f"SQLiteBackend({self._path!r})"
+
+    async def readiness(self) -> Readiness:
+        return await self._aside(partial(schema.inspect, self._path, self._options.timeout))
+
+    async def setup(self) -> None:
+        await self._aside(partial(schema.set_up, self._path, self._options.timeout))
+
+    async def ping(self) -> None:
+        await self.readiness()
+
+    async def aclose(self) -> None:
+        self._closed = True
+        with self._lock:
+            lanes, self._lanes = self._lanes, None
+        if lanes:
+            lanes.stop()
+            await asyncio.to_thread(lanes.join)
+
+    async def append(self, key: SessionKey, append: Append) -> Written | Refused:
+        return await self._write(partial(work.append, key=key, append=append))
+
+    async def read(
+        self,
+        key: SessionKey,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[StoredRecord]:
+        return await self._read(partial(work.read, key=key, after=after, before=before, limit=limit, newest=newest))
+
+    async def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> int:
+        return await self._write(partial(work.truncate, key=key, after=after, before=before))
+
+    async def replace(self, key: SessionKey, replace: Replace) -> Written | Refused:
+        return await self._write(partial(work.replace, key=key, replace=replace))
+
+    async def update(self, key: SessionKey, record: Record) -> bool:
+        return await self._write(partial(work.update, key=key, record=record))
+
+    async def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> bool:
+        return await self._write(partial(work.remove_newest, key=key, seq=seq, digest=digest))
+
+    async def restore(
+        self, key: SessionKey, pages: AsyncIterator[Sequence[StoredRecord]], *, begin_ttl: int | None = None
+    ) -> bool:
+        staged = await self._write(partial(work.stage, key=key))
+        async for page in pages:
+            await self._write(partial(work.fill, session=staged, page=page))
+        return await self._write(partial(work.link, session=staged, key=key, ttl=begin_ttl))
+
+    async def info(self, key: SessionKey) -> StoredInfo | None:
+        return await self._read(partial(work.info, key=key))
+
+    async def list(
+        self, namespace: str, *, source_id: str | None, limit: int, start: tuple[int, str, str] | None
+    ) -> Sequence[StoredInfo]:
+        return await self._read(partial(work.listing, namespace=namespace, source=source_id, limit=limit, start=start))
+
+    async def annotate(
+        self, key: SessionKey, old: bytes | None, new: bytes | None, *, begin_ttl: int | None = None
+    ) -> bool:
+        return await self._write(partial(work.annotate, key=key, old=old, new=new, ttl=begin_ttl))
+
+    async def expire(self, key: SessionKey, at: int | None) -> None:
+        await self._write(partial(work.expire, key=key, at=at))
+
+    async def delete(self, key: SessionKey) -> bool:
+        return await self._write(partial(work.delete, key=key))
+
+    async def purge(self, namespace: str | None) -> int:
+        purged, last = 0, 0
+        while page := await self._read(partial(work.expired, namespace=namespace, after=last)):
+            for session in page:
+                purged += await self._write(partial(work.purge, session=session))
+            last = page[-1]
+        return purged
+
+    async def save_snapshot(
+        self, key: SessionKey, snapshot: SnapshotWrite, *, begin_ttl: int | None = None
+    ) -> int | Refused:
+        return await self._write(partial(work.save_snapshot, key=key, snapshot=snapshot, ttl=begin_ttl))
+
+    async def load_snapshot(self, key: SessionKey) -> StoredSnapshot | None:
+        return await self._read(partial(work.load_snapshot, key=key))
+
+    async def _write(self, step: Work[T]) -> T:
+        return await self._ours().writer.do(step)
+
+    async def _read(self, step: Work[T]) -> T:
+        return await self._ours().reader().do(step)
+
+    async def _aside(self, step: Callable[[], T]) -> T:
+        """Run what needs its own connection, once in a while, in a thread of its own."""
+        if self._closed:
+            raise ClosedError("the SQLite backend is closed")
+        try:
+            return await asyncio.to_thread(step)
+        except sqlite3.Error as error:
+            raise translated(error) from error
+
+    def _ours(self) -> _Lanes:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the SQLite backend is closed")
+            if self._lanes is None:
+                self._lanes = _Lanes(self._path, self._options)
+                weakref.finalize(self, self._lanes.stop)
+            return self._lanes
+
+    def leave_parent(self) -> None:
+        """In a forked child: forget the parent's threads, without touching its connections."""
+        self._lock = threading.Lock()
+        if self._lanes:
+            _abandoned.append(self._lanes)
+            self._lanes = None
+
+
+def _after_fork() -> None:
+    for backend in _backends:
+        backend.leave_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

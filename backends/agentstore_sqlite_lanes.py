@@ -1,0 +1,200 @@
+"""Threads that own a SQLite connection each, so that no event loop ever waits for a disk.
+
+A lane works off its queue in order. The writer's lane puts what is waiting into one transaction, each piece of work in
+its own savepoint: many turns share one commit, and each is still all or nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from agentstore.errors import (
+    AgentStoreError,
+    ClosedError,
+    ConfigurationError,
+    PayloadTooLargeError,
+    StorageError,
+    UnavailableError,
+)
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+MAX_TOGETHER = 128
+"""Most pieces of work that share one commit."""
+
+
+@dataclass
+class _Job:
+    work: Work[Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Hand the outcome to the waiting task; runs in its loop."""
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+
+class Lane:
+    """One thread with one connection, opened at the first work."""
+
+    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], *, writes: bool) -> None:
+        self._connect = connect
+        self._connection: sqlite3.Connection | None = None
+        self._run = self._commit_together if writes else self._run_each
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many pieces of work wait in line."""
+        return self._queue.qsize()
+
+    async def do(self, work: Work[T]) -> T:
+        """The result of the work, done in the lane's thread."""
+        if self._closed:
+            raise ClosedError("the SQLite backend is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.put(_Job(work, loop, future))
+        return await future
+
+    def stop(self) -> None:
+        """Let the lane finish what waits, then close its connection and end. Does not wait for it."""
+        self._closed = True
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait until a stopped lane has ended."""
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (jobs := self._next()) is not None:
+            wanted = [job for job in jobs if not job.future.cancelled()]
+            if wanted:
+                self._run(wanted)
+            del jobs, wanted  # an idle lane must not keep the last results alive
+        self._disconnect()
+
+    def _next(self) -> list[_Job] | None:
+        jobs: list[_Job] = []
+        job = self._queue.get()
+        while job is not None:
+            jobs.append(job)
+            if len(jobs) == MAX_TOGETHER:
+                return jobs
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                return jobs
+        if jobs:
+            self._queue.put(None)  # work first, then stop
+            return jobs
+        return None
+
+    def _run_each(self, jobs: Sequence[_Job]) -> None:
+        for job in jobs:
+            try:
+                job.result = job.work(self._connected())
+            except (sqlite3.Error, AgentStoreError) as error:
+                job.error = translated(error)
+            _deliver([job])
+
+    def _commit_together(self, jobs: Sequence[_Job]) -> None:
+        started = committing = False
+        try:
+            connection = self._connected()
+            connection.execute("BEGIN IMMEDIATE")
+            started = True
+            for job in jobs:
+                _in_savepoint(connection, job)
+            committing = True
+            connection.execute("COMMIT")
+        except (sqlite3.Error, AgentStoreError) as error:
+            for job in jobs:
+                job.error = translated(error, maybe_done=committing)
+            if started:
+                self._roll_back()
+        _deliver(jobs)
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _roll_back(self) -> None:
+        try:
+            if self._connected().in_transaction:
+                self._connected().execute("ROLLBACK")
+        except sqlite3.Error:
+            self._disconnect()  # one that cannot roll back would lock out every other writer
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def translated(error: sqlite3.Error | AgentStoreError, *, maybe_done: bool = False) -> AgentStoreError:
+    """The driver's error as one of ours, with the driver's as its cause."""
+    if isinstance(error, AgentStoreError):
+        return error
+    ours = _kind(error, maybe_done)
+    ours.__cause__ = error
+    return ours
+
+
+def _kind(error: sqlite3.Error, maybe_done: bool) -> AgentStoreError:
+    name: str = getattr(error, "sqlite_errorname", "")  # Python 3.11 and newer
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return ConfigurationError(f"SQLite cannot use the file: {error}; check its path, kind and permissions")
+    if name.startswith("SQLITE_TOOBIG"):
+        return PayloadTooLargeError(f"SQLite: {error}; nothing was written")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return UnavailableError(
+            f"another process held the SQLite file for the whole of timeout: {error}", maybe_done=maybe_done
+        )
+    if isinstance(error, sqlite3.OperationalError):
+        return UnavailableError(f"SQLite: {error}", maybe_done=maybe_done)
+    return StorageError(f"SQLite: {error}")
+
+
+def _in_savepoint(connection: sqlite3.Connection, job: _Job) -> None:
+    connection.execute("SAVEPOINT job")
+    try:
+        job.result = job.work(connection)
+    except (sqlite3.Error, AgentStoreError) as error:
+        if not connection.in_transaction:
+            raise  # SQLite rolled everything back: the others' work is gone too
+        job.error = translated(error)
+        connection.execute("ROLLBACK TO job")
+    connection.execute("RELEASE job")
+
+
+def _deliver(jobs: Sequence[_Job]) -> None:
+    for loop in {job.loop for job in jobs}:
+        mine = [job for job in jobs if job.loop is loop]
+        try:
+            loop.call_soon_threadsafe(_settle, mine)
+        except RuntimeError:
+            continue  # the loop is closed: nobody waits any more
+
+
+def _settle(jobs: Sequence[_Job]) -> None:
+    for job in jobs:
+        job.settle()

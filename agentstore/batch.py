@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from secrets import token_hex
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from agentstore.backend import Limits, Record
 from agentstore.codec import Codec, digest
@@ -32,7 +32,8 @@ def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idemp
         message_id, record = _encode(codec, message, position, idempotency_key)
         check_size(record.payload, limits, f"message {position}")
         if records.setdefault(message_id, record).digest != record.digest:
-            raise ConflictError(f"two different messages of this batch have the id {message_id!r}; nothing was written")
+            text = f"two different messages of this batch have the id {message_id!r}; nothing was written"
+            raise ConflictError(text, ids=[message_id])
         order.append(message_id)
     check_total(records.values(), limits)
     places = {message_id: place for place, message_id in enumerate(records)}
@@ -88,13 +89,16 @@ def _checked(messages: Iterable[Any]) -> Iterable[Any]:
 
 
 def _encode(codec: Codec, message: Any, position: int, idempotency_key: str | None) -> tuple[str, Record]:
+    new_id = token_hex(16) if idempotency_key is None else derived_id(idempotency_key, position)
+    find_id = getattr(codec, "find_id", None)
+    given = find_id is not None and find_id(message) is None and codec.assign_id(message, new_id)
     message_id, identity, payload = codec.encode(message)
-    fresh = False
     if message_id is None:
-        fresh = idempotency_key is None
-        message_id = uuid4().hex if idempotency_key is None else derived_id(idempotency_key, position)
-        if codec.assign_id(message, message_id):
+        given = True
+        if codec.assign_id(message, new_id):
             _, identity, payload = codec.encode(message)
+        message_id = new_id
     if not message_id:
         raise ValueError(f"message {position} has an empty message_id; nothing was written")
+    fresh = given and idempotency_key is None
     return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, fresh)

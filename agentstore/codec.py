@@ -22,7 +22,10 @@ class Encoded(NamedTuple):
 
 @runtime_checkable
 class Codec(Protocol):
-    """Turns one kind of object into payloads and back; `format` names the stored form, with its version."""
+    """Turns one kind of object into payloads and back; `format` names the stored form, with its version.
+
+    It may also have `find_id(obj) -> str | None`, which spares a new message from being encoded twice.
+    """
 
     @property
     def format(self) -> str: ...
@@ -50,12 +53,10 @@ class MessageCodec:
     format = "agentstore/1"
 
     def encode(self, obj: Message, /) -> Encoded:
-        if type(obj) is not Message:
-            raise UnsupportedValueError(f"a history takes Message objects, not {type(obj).__name__}")
-        for index, content in enumerate(obj.contents):
+        for index, content in enumerate(_message(obj).contents):
             if type(content) is not Content:
                 raise UnsupportedValueError(f"contents[{index}] is a {type(content).__name__}, not a Content")
-        return encode_shape(obj.to_dict())
+        return encode_shape(obj.shape())
 
     def decode(self, payload: bytes, /) -> Message:
         return Message.from_dict(decode_shape(payload))
@@ -63,6 +64,15 @@ class MessageCodec:
     def assign_id(self, obj: Message, message_id: str, /) -> bool:
         obj.message_id = message_id
         return True
+
+    def find_id(self, obj: Message, /) -> str | None:
+        return _message(obj).message_id
+
+
+def _message(obj: Message) -> Message:
+    if type(obj) is not Message:
+        raise UnsupportedValueError(f"a history takes Message objects, not {type(obj).__name__}; nothing was written")
+    return obj
 
 
 def encode_shape(shape: dict[str, Any]) -> Encoded:

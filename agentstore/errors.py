@@ -5,6 +5,8 @@ Bad arguments raise the standard `ValueError` and `TypeError`. Driver errors nev
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class AgentStoreError(Exception):
     """Base of every error of this library."""
@@ -33,12 +35,19 @@ class UnavailableError(StorageError):
     """
 
     def __init__(self, message: str, *, maybe_done: bool = False) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}; the write may have happened" if maybe_done else message)
         self.maybe_done = maybe_done
 
 
 class ConflictError(StorageError):
-    """The write's condition does not hold (ids, last seq, snapshot version, target exists); nothing was written."""
+    """The write's condition does not hold (ids, last seq, snapshot version, target exists); nothing was written.
+
+    `ids` are the message ids that stand for other contents, if those are the reason.
+    """
+
+    def __init__(self, message: str, *, ids: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.ids = tuple(ids)
 
 
 class CorruptRecordError(StorageError):

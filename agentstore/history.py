@@ -274,13 +274,14 @@ class SessionHistory:
         """The answer, unless it is a refusal: that becomes a `ConflictError`."""
         if not isinstance(answer, Refused):
             return answer
+        clashing = [ids[place] for place in answer.positions]
         reasons = {
-            "ids": f"other contents are stored under {', '.join([repr(ids[place]) for place in answer.positions])}",
+            "ids": f"other contents are stored under {', '.join(map(repr, clashing))}",
             "last": f"the newest record is {answer.actual}, not the expected one",
             "version": f"the snapshot's version is {answer.actual}, not the expected one",
             "format": "the stored snapshot has a newer or unknown format: upgrade agentstore to overwrite it",
         }
-        raise ConflictError(f"session {self.key}: {reasons[answer.why]}; nothing was written")
+        raise ConflictError(f"session {self.key}: {reasons[answer.why]}; nothing was written", ids=clashing)
 
     async def _newest(self, limit: int | None, before: int | None) -> list[tuple[StoredRecord, Any]]:
         self._gate.check_open()

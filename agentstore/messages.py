@@ -23,7 +23,13 @@ class Content:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as a new dict, without `raw_representation`; nested contents become dicts too."""
-        return {name: plain(value) for name, value in self._fields.items() if name != "raw_representation"}
+        return {name: plain(value) for name, value in self.shape().items()}
+
+    def shape(self) -> dict[str, Any]:
+        """The fields as `to_dict` has them, but not copied: for reading only."""
+        if "raw_representation" not in self._fields:
+            return self._fields
+        return {name: value for name, value in self._fields.items() if name != "raw_representation"}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Content:
@@ -107,16 +113,16 @@ class Message:
 
     def to_dict(self) -> dict[str, Any]:
         """The message as a new dict; `author_name` and `message_id` only when set, `raw_representation` never."""
-        data: dict[str, Any] = {
-            "type": "message",
-            "role": self.role,
-            "contents": [content.to_dict() for content in self.contents],
-        }
+        return {name: plain(value) for name, value in self.shape().items()}
+
+    def shape(self) -> dict[str, Any]:
+        """The dict of `to_dict` with the message's own contents and values in it: for reading only."""
+        data: dict[str, Any] = {"type": "message", "role": self.role, "contents": self.contents}
         if self.author_name is not None:
             data["author_name"] = self.author_name
         if self.message_id is not None:
             data["message_id"] = self.message_id
-        data["additional_properties"] = plain(self.additional_properties)
+        data["additional_properties"] = self.additional_properties
         data.update(self._extra)
         return data
 

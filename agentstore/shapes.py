@@ -10,7 +10,9 @@ from agentstore.keys import SessionKey
 from agentstore.session import AgentSession
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_LATEST = datetime.max.replace(tzinfo=timezone.utc)
 _MICROSECOND = timedelta(microseconds=1)
+_LONGEST_TTL = timedelta(days=365_000) // _MICROSECOND
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ def to_microseconds(time: datetime) -> int:
         raise TypeError(f"a time must be a datetime, not {type(time).__name__}")
     if time.utcoffset() is None:
         raise ValueError("a time must be aware: give it a tzinfo, such as timezone.utc")
+    if time > _LATEST:
+        raise ValueError("a time must be before the year 10,000 in UTC")
     return (time - _EPOCH) // _MICROSECOND
 
 
@@ -93,6 +97,6 @@ def ttl_microseconds(ttl: float | timedelta | None) -> int | None:
         microseconds = (ttl if isinstance(ttl, timedelta) else timedelta(seconds=ttl)) // _MICROSECOND
     except (OverflowError, ValueError) as error:
         raise ValueError("ttl must be a finite number of seconds") from error
-    if microseconds <= 0:
-        raise ValueError("ttl must be above 0")
+    if not 0 < microseconds <= _LONGEST_TTL:
+        raise ValueError("ttl must be above 0 and at most 1,000 years")
     return microseconds

@@ -22,6 +22,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import datetime
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -68,7 +69,7 @@ def canonical(tagged: object) -> bytes:
 
 
 def tag(value: object, path: Path = None) -> Any:
-    """A copy of the value in which only plain JSON is left; `path` is where it stands, for the error."""
+    """The value with only plain JSON left in it, copied where that differs; `path` is where it stands, for errors."""
     try:
         return _tag(value, path, 0)
     except RecursionError:
@@ -124,7 +125,8 @@ def _tag_datetime(value: datetime, path: Path, depth: int) -> Any:
 def _tag_list(value: list[Any], path: Path, depth: int) -> Any:
     if depth >= MAX_DEPTH:
         raise _refusal(f"is nested deeper than {MAX_DEPTH} levels", path)
-    return [_tag(item, (path, index), depth + 1) for index, item in enumerate(value)]
+    tagged = [_tag(item, (path, index), depth + 1) for index, item in enumerate(value)]
+    return value if all(map(is_, tagged, value)) else tagged
 
 
 def _tag_tuple(value: tuple[Any, ...], path: Path, depth: int) -> Any:
@@ -134,20 +136,25 @@ def _tag_tuple(value: tuple[Any, ...], path: Path, depth: int) -> Any:
 def _tag_dict(value: dict[Any, Any], path: Path, depth: int) -> Any:
     if depth >= MAX_DEPTH:
         raise _refusal(f"is nested deeper than {MAX_DEPTH} levels", path)
-    tagged: dict[str, Any] = {}
-    plain = True
+    changed: dict[str, Any] = {}
+    odd = False
     for name, item in value.items():
         if type(name) is not str:
             raise _refusal(f"has the key {name!r}, which is not a str", path)
-        plain = plain and _is_plain_text(name)
-        tagged[name] = _tag(item, (path, name), depth + 1)
-    if plain and not (len(tagged) == 1 and name[:1] == "$"):  # pyright: ignore[reportPossiblyUnboundVariable]
-        return tagged
-    return {"$dict": [[_tag_str(name, path, depth), item] for name, item in tagged.items()]}
+        odd = odd or not _is_plain_text(name)
+        if type(item) is str and _is_plain_text(item):
+            continue  # as the tagger would have it, without the call: most items are texts
+        tagged = _tag(item, (path, name), depth + 1)
+        if tagged is not item:
+            changed[name] = tagged
+    whole = {**value, **changed} if changed else value
+    if odd or (len(whole) == 1 and next(iter(whole))[:1] == "$"):
+        return {"$dict": [[_tag_str(name, path, depth), item] for name, item in whole.items()]}
+    return whole
 
 
 def _tag_object(value: Content | Message, path: Path, depth: int) -> Any:
-    return _tag_dict(value.to_dict(), path, depth)
+    return _tag_dict(value.shape(), path, depth)
 
 
 _TAGGERS: dict[type, Callable[[Any, Path, int], Any]] = {

@@ -56,6 +56,7 @@ class Lane:
         self._connection: sqlite3.Connection | None = None
         self._run = self._commit_together if writes else self._run_each
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._lock = threading.Lock()  # nothing may be queued behind the end
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -67,17 +68,19 @@ class Lane:
 
     async def do(self, work: Work[T]) -> T:
         """The result of the work, done in the lane's thread."""
-        if self._closed:
-            raise ClosedError("the SQLite backend is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Job(work, loop, future))
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the SQLite backend is closed")
+            self._queue.put(_Job(work, loop, future))
         return await future
 
     def stop(self) -> None:
         """Let the lane finish what waits, then close its connection and end. Does not wait for it."""
-        self._closed = True
-        self._queue.put(None)
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
 
     def join(self) -> None:
         """Wait until a stopped lane has ended."""
@@ -111,7 +114,7 @@ class Lane:
         for job in jobs:
             try:
                 job.result = job.work(self._connected())
-            except (sqlite3.Error, AgentStoreError) as error:
+            except Exception as error:  # whatever it is, it belongs to who waits
                 job.error = translated(error)
             _deliver([job])
 
@@ -125,7 +128,7 @@ class Lane:
                 _in_savepoint(connection, job)
             committing = True
             connection.execute("COMMIT")
-        except (sqlite3.Error, AgentStoreError) as error:
+        except Exception as error:  # whatever it is, it belongs to those who wait
             for job in jobs:
                 job.error = translated(error, maybe_done=committing)
             if started:
@@ -150,9 +153,9 @@ class Lane:
             self._connection = None
 
 
-def translated(error: sqlite3.Error | AgentStoreError, *, maybe_done: bool = False) -> AgentStoreError:
-    """The driver's error as one of ours, with the driver's as its cause."""
-    if isinstance(error, AgentStoreError):
+def translated(error: Exception, *, maybe_done: bool = False) -> Exception:
+    """The driver's error as one of ours, with the driver's as its cause; any other as it is."""
+    if not isinstance(error, sqlite3.Error):
         return error
     ours = _kind(error, maybe_done)
     ours.__cause__ = error
@@ -178,7 +181,7 @@ def _in_savepoint(connection: sqlite3.Connection, job: _Job) -> None:
     connection.execute("SAVEPOINT job")
     try:
         job.result = job.work(connection)
-    except (sqlite3.Error, AgentStoreError) as error:
+    except Exception as error:
         if not connection.in_transaction:
             raise  # SQLite rolled everything back: the others' work is gone too
         job.error = translated(error)

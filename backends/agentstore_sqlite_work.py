@@ -237,7 +237,7 @@ def read(
 ) -> list[StoredRecord]:
     bounds = min(after, _TOP), _TOP if before is None else min(before, _TOP)
     query = READ_NEWEST if newest else READ_OLDEST
-    rows = connection.execute(query, (key.hash, _now(), *bounds, -1 if limit is None else limit)).fetchall()
+    rows = connection.execute(query, (key.hash, _now(), *bounds, -1 if limit is None else min(limit, _TOP))).fetchall()
     if newest:
         rows.reverse()
     return [StoredRecord(*row) for row in rows]
@@ -312,7 +312,10 @@ def listing(
 ) -> list[StoredInfo]:
     minute, behind_source, behind_session = start or (1 << 62, "", "")
     bounds = (minute, minute, behind_source, behind_session)
-    return [_stored_info(row) for row in connection.execute(LIST, (_now(), namespace, source, source, *bounds, limit))]
+    return [
+        _stored_info(row)
+        for row in connection.execute(LIST, (_now(), namespace, source, source, *bounds, min(limit, _TOP)))
+    ]
 
 
 def _stored_info(row: Sequence[Any]) -> StoredInfo:

@@ -1,0 +1,1 @@
+"""Adapters: one file per agent framework, translation only; each needs the extra of its name."""

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from agentstore import values
 from agentstore.errors import UnsupportedValueError
-from agentstore.messages import Content, Message
+from agentstore.messages import MESSAGE_FIELDS, Content, Message
+
+ODD_FIELDS = "$fields"
+"""Holds a message's unknown fields whose names could be taken for something else in stored form."""
 
 
 class Encoded(NamedTuple):
@@ -53,10 +56,7 @@ class MessageCodec:
     format = "agentstore/1"
 
     def encode(self, obj: Message, /) -> Encoded:
-        for index, content in enumerate(_message(obj).contents):
-            if type(content) is not Content:
-                raise UnsupportedValueError(f"contents[{index}] is a {type(content).__name__}, not a Content")
-        return encode_shape(obj.shape())
+        return encode_shape(_message(obj).shape())
 
     def decode(self, payload: bytes, /) -> Message:
         return Message.from_dict(decode_shape(payload))
@@ -76,25 +76,50 @@ def _message(obj: Message) -> Message:
 
 
 def encode_shape(shape: dict[str, Any]) -> Encoded:
-    """Stored form v1 of a message given in the dict shape of `Message.to_dict`."""
-    message_id = shape.get("message_id")
-    for name in ("role", "message_id", "author_name"):
-        if type(shape.get(name)) not in (str, type(None)):
-            raise UnsupportedValueError(f"{name} must be a str, not {type(shape[name]).__name__}; nothing was written")
+    """Stored form v1 of a message given in the dict shape of `Message.to_dict`, or `Message.shape`."""
+    _check_types(shape)
+    if odd := [name for name in shape.keys() - MESSAGE_FIELDS if not _is_safe(name)]:
+        kept = {name: value for name, value in shape.items() if name not in odd}
+        shape = {**kept, ODD_FIELDS: {name: shape[name] for name in odd}}
     tagged = values.tag({"v": 1, **shape})
+    for index, content in enumerate(tagged["contents"]):
+        if type(content) is not dict or type(content.get("type")) is not str:
+            raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")
     identity = values.canonical([tagged["role"], tagged["contents"]])
-    return Encoded(message_id, identity, values.plain_json(tagged))
+    return Encoded(shape.get("message_id"), identity, values.plain_json(tagged))
 
 
 def decode_shape(payload: bytes) -> dict[str, Any]:
     """The dict shape in a payload of stored form v1; raises `ValueError` for anything else."""
-    shape = values.load(payload)
-    if type(shape) is not dict:
-        raise ValueError("a payload must be a JSON object")
-    version = shape.pop("v", None)
+    shape: dict[str, Any] = values.load(payload)
+    version = shape.pop("v", None) if type(shape) is dict else None
+    if type(version) is not int:
+        raise ValueError("not a message in a stored form of agentstore")
     if version != 1:
         raise ValueError(f"stored form v{version} is not known to this version of agentstore: upgrade it to read this")
+    shape.update(shape.pop(ODD_FIELDS, {}))
     return shape
+
+
+def _is_safe(name: str) -> bool:
+    """Whether an unknown field can stand beside the known ones in stored form."""
+    return name != "v" and name[:1] != "$" and values.is_plain_text(name)
+
+
+def _check_types(shape: dict[str, Any]) -> None:
+    for name, kinds in _FIELD_TYPES:
+        if (kind := type(shape.get(name))) not in kinds:
+            what = f"{name} must be a {kinds[0].__name__}, not {kind.__name__}"
+            raise UnsupportedValueError(f"{what}; nothing was written")
+
+
+_FIELD_TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("role", (str,)),
+    ("contents", (list,)),
+    ("message_id", (str, type(None))),
+    ("author_name", (str, type(None))),
+    ("additional_properties", (dict, type(None))),
+)
 
 
 def digest(identity: Any) -> bytes:

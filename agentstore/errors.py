@@ -65,7 +65,7 @@ class UnsupportedValueError(AgentStoreError, TypeError):
 class SaveError(AgentStoreError):
     """The model answered but the turn could not be saved; `response` holds the answer."""
 
-    def __init__(self, message: str, *, response: object) -> None:
+    def __init__(self, message: str, *, response: object = None) -> None:
         super().__init__(message)
         self.response = response
 

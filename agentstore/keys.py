@@ -29,19 +29,27 @@ class SessionKey:
         check_id("session_id", self.session_id)
 
     def __str__(self) -> str:
-        """The three parts, percent-encoded and joined by `/`: injective, readable, safe in any URL or log."""
-        return "/".join(quote(part, safe="") for part in (self.namespace, self.source_id, self.session_id))
+        """The three parts, percent-encoded and joined by `/`: injective, readable, safe in any URL, path or log."""
+        return "/".join([_encode(part) for part in (self.namespace, self.source_id, self.session_id)])
 
     @classmethod
     def parse(cls, text: str) -> SessionKey:
         """The key that `str()` turned into `text`; raises `ValueError` if there is none."""
-        namespace, source_id, session_id = (unquote(part, errors="strict") for part in text.split("/"))
-        return cls(namespace, source_id, session_id)
+        parts = [unquote(part, errors="strict") for part in text.split("/")]
+        if len(parts) != 3 or str(key := cls(*parts)) != text:
+            raise ValueError("not the text of a SessionKey")
+        return key
 
     @cached_property
     def hash(self) -> bytes:
         """16 bytes that stand for the key where an index wants it short (BLAKE2b of the encoded text)."""
         return blake2b(str(self).encode(), digest_size=16, person=b"agentstore.key1").digest()
+
+
+def _encode(part: str) -> str:
+    encoded = quote(part, safe="")
+    # Clients of URLs and file systems resolve segments of dots.
+    return encoded if encoded.strip(".") else encoded.replace(".", "%2E")
 
 
 def check_id(name: str, value: object) -> None:

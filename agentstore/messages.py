@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,7 @@ class Content:
     """One part of a message: a `type` and any fields, which are attributes.
 
     Fields and types that this version does not know are kept and given back. A missing field raises
-    `AttributeError`; a field set to `None` is not a missing one.
+    `AttributeError`; a field set to `None` is not a missing one. Names that start with `_` are reached by `get` only.
     """
 
     __slots__ = ("_fields",)
@@ -45,7 +44,7 @@ class Content:
         return self._fields.get(name, default)
 
     def __getattr__(self, name: str) -> Any:
-        if name != "_fields" and name in self._fields:
+        if not name.startswith("_") and name in self._fields:
             return self._fields[name]
         raise AttributeError(f"this content has no field {name!r}")
 
@@ -74,7 +73,7 @@ class Message:
     """One chat message. Mutable; compared by value, leaving out `raw_representation`.
 
     `contents` takes `Content` objects, texts (each becomes a text content), and mappings (read by
-    `Content.from_dict`); a single text counts as a list of one.
+    `Content.from_dict`); a single one of them counts as a list of one.
     """
 
     __slots__ = (
@@ -90,16 +89,15 @@ class Message:
     def __init__(
         self,
         role: str,
-        contents: Iterable[Content | str | Mapping[str, Any]] | None = None,
+        contents: Iterable[Content | str | Mapping[str, Any]] | Content | Mapping[str, Any] | None = None,
         *,
         author_name: str | None = None,
         message_id: str | None = None,
         additional_properties: Mapping[str, Any] | None = None,
         raw_representation: Any = None,
     ) -> None:
-        given = [contents] if isinstance(contents, str) else contents or ()
         self.role = role
-        self.contents: list[Content] = [_as_content(item) for item in given]
+        self.contents: list[Content] = _as_contents(contents)
         self.author_name = author_name
         self.message_id = message_id
         self.additional_properties: dict[str, Any] = dict(additional_properties or {})
@@ -109,7 +107,7 @@ class Message:
     @property
     def text(self) -> str:
         """The text contents, joined with one space."""
-        return " ".join(str(content.get("text", "")) for content in self.contents if content.type == "text")
+        return " ".join([content.get("text") or "" for content in self.contents if content.type == "text"])
 
     def to_dict(self) -> dict[str, Any]:
         """The message as a new dict; `author_name` and `message_id` only when set, `raw_representation` never."""
@@ -122,7 +120,7 @@ class Message:
             data["author_name"] = self.author_name
         if self.message_id is not None:
             data["message_id"] = self.message_id
-        data["additional_properties"] = self.additional_properties
+        data["additional_properties"] = self.additional_properties or {}
         data.update(self._extra)
         return data
 
@@ -132,22 +130,23 @@ class Message:
 
         Raises `ValueError` where `role` is missing or `contents` is not a list of contents.
         """
-        role, contents = data.get("role"), data.get("contents")
+        role, contents, properties = data.get("role"), data.get("contents"), data.get("additional_properties")
         if not isinstance(role, str):
             raise ValueError("a message needs a 'role' that is a str")
-        if contents is not None and not isinstance(contents, list | tuple):
+        if contents is not None and not isinstance(contents, (list, tuple)):
             raise ValueError("a message's 'contents' must be a list")
-        properties = data.get("additional_properties")
         if properties is not None and not isinstance(properties, Mapping):
             raise ValueError("a message's 'additional_properties' must be a mapping")
-        message = cls(
-            role,
-            contents,
-            author_name=data.get("author_name"),
-            message_id=data.get("message_id"),
-            additional_properties=properties,
-        )
-        message._extra = {name: value for name, value in data.items() if name not in _KNOWN}
+        author_name, message_id = data.get("author_name"), data.get("message_id")
+        if not isinstance(author_name, _TEXT) or not isinstance(message_id, _TEXT):
+            raise ValueError("a message's 'author_name' and 'message_id' must be str")
+        try:
+            message = cls(
+                role, contents, author_name=author_name, message_id=message_id, additional_properties=properties
+            )
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        message._extra = {name: value for name, value in data.items() if name not in MESSAGE_FIELDS}
         return message
 
     def __eq__(self, other: object) -> bool:
@@ -161,13 +160,17 @@ class Message:
         return f"Message({self.role!r}, {self.contents!r}{fields})"
 
 
-_KNOWN = frozenset(
+_TEXT = (str, type(None))
+MESSAGE_FIELDS = frozenset(
     {"type", "role", "contents", "author_name", "message_id", "additional_properties", "raw_representation"}
 )
+"""The fields of a message's dict that this version knows."""
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two plain values are equal to the type: NaN equals NaN, 1 is not 1.0 or True, offsets count."""
+    """Whether two plain values are equal to the last bit: NaN equals NaN; 1 is not 1.0 or True, 0.0 not -0.0, and a
+    time with another offset, or in the other fold, is another one.
+    """
     if type(left) is not type(right):
         return False
     if isinstance(left, dict):
@@ -175,13 +178,27 @@ def same(left: Any, right: Any) -> bool:
     if isinstance(left, list | tuple):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, float):
-        return left == right or (math.isnan(left) and math.isnan(right))
+        return repr(left) == repr(right)
     if isinstance(left, datetime):
-        return bool(left == right) and left.utcoffset() == right.utcoffset()
+        return _as_naive(left) == _as_naive(right)
     return bool(left == right)
 
 
-def _as_content(item: Content | str | Mapping[str, Any]) -> Content:
+def _as_naive(time: datetime) -> tuple[datetime, Any]:
+    """What tells two times apart; `==` between zones is never true in a repeated or skipped hour (PEP 495)."""
+    offset = time.utcoffset()
+    return time.replace(tzinfo=None), time.fold if offset is None else offset
+
+
+def _as_contents(given: Any) -> list[Content]:
+    if given is None:
+        return []
+    if isinstance(given, (str, Content, Mapping)):
+        return [_as_content(given)]
+    return [_as_content(item) for item in given]
+
+
+def _as_content(item: Any) -> Content:
     if isinstance(item, Content):
         return item
     if isinstance(item, str):

@@ -33,11 +33,15 @@ class AgentSession:
 
     def to_dict(self) -> dict[str, Any]:
         """The session as a new dict of plain values; messages in the state become dicts."""
+        return {name: plain(value) for name, value in self.shape().items()}
+
+    def shape(self) -> dict[str, Any]:
+        """The dict of `to_dict` with the session's own state in it: for reading only."""
         return {
             "type": "session",
             "session_id": self._session_id,
             "service_session_id": self.service_session_id,
-            "state": plain(self.state),
+            "state": self.state,
         }
 
     @classmethod

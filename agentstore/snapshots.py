@@ -19,7 +19,7 @@ _KNOWN = frozenset({SESSION_FORMAT, MAPPING_FORMAT})
 def encode(session: AgentSession | Mapping[str, Any], expected_version: int | None, limits: Limits) -> SnapshotWrite:
     """The snapshot to be saved; raises `UnsupportedValueError` or `PayloadTooLargeError`."""
     if isinstance(session, AgentSession):
-        format, data = SESSION_FORMAT, session.to_dict()
+        format, data = SESSION_FORMAT, session.shape()
     elif isinstance(session, Mapping):
         format, data = MAPPING_FORMAT, dict(session)
     else:

@@ -15,6 +15,7 @@ from agentstore.errors import ConfigurationError
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_UNSAFE = re.compile(r"[\x00-\x20\x7f]")
 
 
 @dataclass(frozen=True)
@@ -41,31 +42,36 @@ def parse_url(url: str) -> StoreURL:
     """Take a store URL apart; raises `ConfigurationError` (without repeating the text) where it is not one."""
     if type(url) is not str:
         raise TypeError(f"url must be a str, not {type(url).__name__}")
-    scheme, separator, _ = url.partition("://")
+    scheme, separator, rest = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
-        raise ConfigurationError(
-            "a store URL looks like sqlite:///chat.db or postgresql://host/db: SCHEME:// is missing"
-        )
+        raise ConfigurationError("a store URL looks like sqlite:///chat.db or redis://host: SCHEME:// is missing")
+    parsed = _parsed(scheme.lower(), rest)
+    # Raised out here: an error of the parser would carry the text, and any password in it, as its context.
+    if isinstance(parsed, str):
+        raise ConfigurationError(f"the {scheme} URL {parsed}")
+    return parsed
+
+
+def _parsed(scheme: str, rest: str) -> StoreURL | str:
+    """The parts, or what is wrong with them."""
+    if _UNSAFE.search(rest):
+        return "has white space or a control character: percent-encode it"
     try:
         # The scheme is swapped: urlsplit treats brackets, fragments and relative paths differently for some.
-        parts = urlsplit("store" + url[len(scheme) :])
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        parts = urlsplit("store://" + rest)
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query), errors="strict")
+        credentials, at, host = parts.netloc.rpartition("@")
+        user, colon, password = [unquote(part, errors="strict") for part in credentials.partition(":")]
+        path = unquote(parts.path[1:], errors="strict")
     except ValueError:
-        raise ConfigurationError(f"the {scheme} URL cannot be parsed: check its host and query") from None
+        return "cannot be parsed: check its host, its query and its percent-encoding"
     if parts.fragment:
-        raise ConfigurationError(f"the {scheme} URL has a '#': write it as %23")
+        return "has a '#': write it as %23"
+    if host and not at and "@" in rest:
+        return "has an '@' behind its host: percent-encode / and ? in a password, and @ elsewhere"
     if len(dict(pairs)) != len(pairs):
-        raise ConfigurationError(f"the {scheme} URL gives an option twice")
-    credentials, _, host = parts.netloc.rpartition("@")
-    user, colon, password = credentials.partition(":")
-    return StoreURL(
-        scheme=scheme.lower(),
-        host=host,
-        path=unquote(parts.path[1:]),
-        user=unquote(user) if credentials else None,
-        password=unquote(password) if colon else None,
-        options=dict(pairs),
-    )
+        return "gives an option twice"
+    return StoreURL(scheme, host, path, user if at else None, password if colon else None, dict(pairs))
 
 
 def read_options(kind: type[T], url: StoreURL, keywords: Mapping[str, Any]) -> T:

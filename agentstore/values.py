@@ -21,7 +21,9 @@ import math
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from operator import is_
 from typing import Any
 
@@ -51,11 +53,11 @@ def dump(value: object) -> bytes:
 def load(data: bytes) -> Any:
     """The value that `dump` was given; raises `ValueError` for anything that `dump` does not write."""
     try:
-        value = _decode(data)
-        # Without this text there is no tag anywhere, and the walk is saved.
-        return untag(value) if b'"$' in data else value
-    except (msgspec.DecodeError, RecursionError) as error:
+        return _load(data)
+    except msgspec.DecodeError as error:
         raise ValueError(f"not readable as JSON: {error}") from error
+    except RecursionError:
+        return _on_fresh_stack(partial(_load, data))
 
 
 def plain_json(tagged: object) -> bytes:
@@ -65,7 +67,8 @@ def plain_json(tagged: object) -> bytes:
 
 def canonical(tagged: object) -> bytes:
     """A tagged value as JSON with sorted keys: equal for equal values, whatever the order of their keys."""
-    return _encode_sorted(tagged)
+    data = _encode_sorted(tagged)
+    return _encode_sorted(_sorted_pairs(tagged)) if b'"$dict"' in data else data
 
 
 def tag(value: object, path: Path = None) -> Any:
@@ -73,7 +76,7 @@ def tag(value: object, path: Path = None) -> Any:
     try:
         return _tag(value, path, 0)
     except RecursionError:
-        raise _refusal("is nested too deeply for this call stack", path) from None
+        return _on_fresh_stack(partial(_tag, value, path, 0))
 
 
 def untag(value: Any) -> Any:
@@ -110,7 +113,7 @@ def _tag_float(value: float, path: Path, depth: int) -> Any:
 
 
 def _tag_str(value: str, path: Path, depth: int) -> Any:
-    return value if _is_plain_text(value) else {"$text": _ODD.sub(_escape, value)}
+    return value if is_plain_text(value) else {"$text": _ODD.sub(_escape, value)}
 
 
 def _tag_bytes(value: bytes, path: Path, depth: int) -> Any:
@@ -140,9 +143,9 @@ def _tag_dict(value: dict[Any, Any], path: Path, depth: int) -> Any:
     odd = False
     for name, item in value.items():
         if type(name) is not str:
-            raise _refusal(f"has the key {name!r}, which is not a str", path)
-        odd = odd or not _is_plain_text(name)
-        if type(item) is str and _is_plain_text(item):
+            raise _refusal(f"has a key of the type {type(name).__name__}, not str", path)
+        odd = odd or not is_plain_text(name)
+        if type(item) is str and is_plain_text(item):
             continue  # as the tagger would have it, without the call: most items are texts
         tagged = _tag(item, (path, name), depth + 1)
         if tagged is not item:
@@ -173,14 +176,17 @@ _TAGGERS: dict[type, Callable[[Any, Path, int], Any]] = {
 }
 
 
+def _load(data: bytes) -> Any:
+    value = _decode(data)
+    # Without this text there is no tag anywhere, and the walk is saved.
+    return untag(value) if b'"$' in data else value
+
+
 def _untag_special(name: str, body: Any) -> Any:
-    reader = _READERS.get(name)
-    if reader is None:
-        raise ValueError(f"unknown tag {name!r}")
-    try:
-        return reader(body)
-    except (TypeError, AttributeError) as error:
-        raise ValueError(f"broken {name!r} tag") from error
+    kind, reader = _READERS.get(name, (None, None))
+    if kind is None or reader is None or type(body) is not kind:
+        raise ValueError(f"a {name!r} tag that no version known here writes")
+    return reader(body)
 
 
 def _read_datetime(body: str) -> datetime:
@@ -188,19 +194,40 @@ def _read_datetime(body: str) -> datetime:
     return datetime.fromisoformat(text).replace(fold=1 if mark else 0)
 
 
-def _read_dict(body: list[list[Any]]) -> dict[str, Any]:
-    return {untag(name): untag(item) for name, item in body}
+def _read_dict(body: list[Any]) -> dict[str, Any]:
+    pairs = {untag(pair[0]): untag(pair[1]) for pair in body if type(pair) is list and len(pair) == 2}
+    if len(pairs) != len(body) or not all(type(name) is str for name in pairs):
+        raise ValueError("a '$dict' tag must hold pairs of different names and their values")
+    return pairs
 
 
-_READERS: dict[str, Callable[[Any], Any]] = {
-    "$float": float,
-    "$int": lambda body: int(body, 16),
-    "$text": lambda body: _ESCAPED.sub(_unescape, body),
-    "$bytes": lambda body: b64decode(body, validate=True),
-    "$tuple": lambda body: tuple([untag(item) for item in body]),
-    "$datetime": _read_datetime,
-    "$dict": _read_dict,
+_READERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "$float": (str, float),
+    "$int": (str, lambda body: int(body, 16)),
+    "$text": (str, lambda body: _ESCAPED.sub(_unescape, body)),
+    "$bytes": (str, lambda body: b64decode(body, validate=True)),
+    "$tuple": (list, lambda body: tuple([untag(item) for item in body])),
+    "$datetime": (str, _read_datetime),
+    "$dict": (list, _read_dict),
 }
+
+
+def _sorted_pairs(tagged: Any) -> Any:
+    """The tagged value with the pairs of every `$dict` sorted by their names."""
+    if type(tagged) is list:
+        return [_sorted_pairs(item) for item in tagged]
+    if type(tagged) is not dict:
+        return tagged
+    if tagged.keys() == {"$dict"}:
+        pairs = [[name, _sorted_pairs(item)] for name, item in tagged["$dict"]]
+        return {"$dict": sorted(pairs, key=lambda pair: _encode_sorted(pair[0]))}
+    return {name: _sorted_pairs(item) for name, item in tagged.items()}
+
+
+def _on_fresh_stack(work: Callable[[], Any]) -> Any:
+    """Do the work in a thread of its own: whether a value can be read must not depend on who asks."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -212,7 +239,8 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(match.group(1).lstrip("u"), 16))
 
 
-def _is_plain_text(text: str) -> bool:
+def is_plain_text(text: str) -> bool:
+    """Whether the text stands for itself: no NUL, no lone surrogate."""
     if "\x00" in text:
         return False
     if text.isascii():
@@ -233,4 +261,6 @@ def _show(path: Path) -> str:
     while path is not None:
         path, step = path
         parts.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    if len(parts) > 20:
+        parts[10:-10] = ["…"]
     return "".join(reversed(parts)).lstrip(".") or "the value"

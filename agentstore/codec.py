@@ -59,7 +59,7 @@ class MessageCodec:
         return encode_shape(_message(obj).shape())
 
     def decode(self, payload: bytes, /) -> Message:
-        return Message.from_dict(decode_shape(payload))
+        return Message.adopt(decode_shape(payload))
 
     def assign_id(self, obj: Message, message_id: str, /) -> bool:
         obj.message_id = message_id

@@ -18,7 +18,7 @@ class Content:
     _fields: dict[str, Any]
 
     def __init__(self, /, type: str, **fields: Any) -> None:
-        object.__setattr__(self, "_fields", {"type": type, **fields})
+        _set_fields(self, {"type": type, **fields})
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as a new dict, without `raw_representation`; nested contents become dicts too."""
@@ -33,10 +33,15 @@ class Content:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Content:
         """The content that the mapping describes; raises `ValueError` where it has no `type`."""
-        if not isinstance(data.get("type"), str):
+        return cls.adopt(dict(data))
+
+    @classmethod
+    def adopt(cls, data: dict[str, Any]) -> Content:
+        """As `from_dict`, for a dict that nobody else holds: nothing is copied."""
+        if type(data.get("type")) is not str:
             raise ValueError("a content needs a 'type' that is a str")
         content = cls.__new__(cls)
-        object.__setattr__(content, "_fields", dict(data))
+        _set_fields(content, data)
         return content
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -67,6 +72,9 @@ class Content:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Content.from_dict, (self._fields,)
+
+
+_set_fields = Content.__dict__["_fields"].__set__  # a field's own name goes through `Content.__setattr__`
 
 
 class Message:
@@ -130,23 +138,32 @@ class Message:
 
         Raises `ValueError` where `role` is missing or `contents` is not a list of contents.
         """
+        copied = dict(data)
+        if isinstance(contents := data.get("contents"), (list, tuple)):
+            copied["contents"] = [dict(item) if isinstance(item, Mapping) else item for item in contents]
+        if isinstance(properties := data.get("additional_properties"), Mapping):
+            copied["additional_properties"] = dict(properties)
+        return cls.adopt(copied)
+
+    @classmethod
+    def adopt(cls, data: dict[str, Any]) -> Message:
+        """As `from_dict`, for a dict that nobody else holds: nothing is copied."""
         role, contents, properties = data.get("role"), data.get("contents"), data.get("additional_properties")
-        if not isinstance(role, str):
-            raise ValueError("a message needs a 'role' that is a str")
-        if contents is not None and not isinstance(contents, (list, tuple)):
-            raise ValueError("a message's 'contents' must be a list")
-        if properties is not None and not isinstance(properties, Mapping):
-            raise ValueError("a message's 'additional_properties' must be a mapping")
         author_name, message_id = data.get("author_name"), data.get("message_id")
-        if not isinstance(author_name, _TEXT) or not isinstance(message_id, _TEXT):
-            raise ValueError("a message's 'author_name' and 'message_id' must be str")
-        try:
-            message = cls(
-                role, contents, author_name=author_name, message_id=message_id, additional_properties=properties
-            )
-        except TypeError as error:
-            raise ValueError(str(error)) from error
-        message._extra = {name: value for name, value in data.items() if name not in MESSAGE_FIELDS}
+        if type(role) is not str or type(author_name) not in _TEXT or type(message_id) not in _TEXT:
+            raise ValueError("a message's 'role' must be a str, and 'author_name' and 'message_id' too where present")
+        if not isinstance(contents, _LISTS):
+            raise ValueError("a message's 'contents' must be a list")
+        if type(properties) not in _DICTS:
+            raise ValueError("a message's 'additional_properties' must be a mapping")
+        message = cls.__new__(cls)
+        message.role = role
+        message.contents = [Content.adopt(item) if type(item) is dict else _adopted(item) for item in contents or ()]
+        message.author_name = author_name
+        message.message_id = message_id
+        message.additional_properties = {} if properties is None else properties
+        message.raw_representation = None
+        message._extra = {name: data[name] for name in data.keys() - MESSAGE_FIELDS}
         return message
 
     def __eq__(self, other: object) -> bool:
@@ -161,6 +178,8 @@ class Message:
 
 
 _TEXT = (str, type(None))
+_DICTS = (dict, type(None))
+_LISTS = (list, tuple, type(None))
 MESSAGE_FIELDS = frozenset(
     {"type", "role", "contents", "author_name", "message_id", "additional_properties", "raw_representation"}
 )
@@ -188,6 +207,13 @@ def _as_naive(time: datetime) -> tuple[datetime, Any]:
     """What tells two times apart; `==` between zones is never true in a repeated or skipped hour (PEP 495)."""
     offset = time.utcoffset()
     return time.replace(tzinfo=None), time.fold if offset is None else offset
+
+
+def _adopted(item: Any) -> Content:
+    try:
+        return _as_content(item)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _as_contents(given: Any) -> list[Content]:

@@ -68,7 +68,7 @@ def plain_json(tagged: object) -> bytes:
 def canonical(tagged: object) -> bytes:
     """A tagged value as JSON with sorted keys: equal for equal values, whatever the order of their keys."""
     data = _encode_sorted(tagged)
-    return _encode_sorted(_sorted_pairs(tagged)) if b'"$dict"' in data else data
+    return _encode_sorted(_sorted_pairs(tagged)) if b"$" in data and b'"$dict"' in data else data
 
 
 def tag(value: object, path: Path = None) -> Any:
@@ -178,8 +178,8 @@ _TAGGERS: dict[type, Callable[[Any, Path, int], Any]] = {
 
 def _load(data: bytes) -> Any:
     value = _decode(data)
-    # Without this text there is no tag anywhere, and the walk is saved.
-    return untag(value) if b'"$' in data else value
+    # Without a "$ there is no tag anywhere, and the walk is saved; to look for the one byte first is quicker.
+    return untag(value) if b"$" in data and b'"$' in data else value
 
 
 def _untag_special(name: str, body: Any) -> Any:

@@ -1,7 +1,7 @@
 """Threads that own a SQLite connection each, so that no event loop ever waits for a disk.
 
-A lane works off its queue in order. The writer's lane puts what is waiting into one transaction, each piece of work in
-its own savepoint: many turns share one commit, and each is still all or nothing.
+A lane works off its queue in order. The writer's lane puts what is waiting into one transaction: many turns share one
+commit. If a piece of work fails, the transaction is rolled back and each is done again in one of its own.
 """
 
 from __future__ import annotations
@@ -119,21 +119,27 @@ class Lane:
             _deliver([job])
 
     def _commit_together(self, jobs: Sequence[_Job]) -> None:
-        started = committing = False
+        if not self._commit(jobs) and len(jobs) > 1:
+            for job in jobs:  # one of them failed, which must not cost the others their turn
+                self._commit([job])
+        _deliver(jobs)
+
+    def _commit(self, jobs: Sequence[_Job]) -> bool:
+        """Do the jobs in one transaction; `False` if one of them failed and none is done."""
+        working = committing = False
         try:
             connection = self._connected()
             connection.execute("BEGIN IMMEDIATE")
-            started = True
+            working = True
             for job in jobs:
-                _in_savepoint(connection, job)
-            committing = True
+                job.error, job.result = None, job.work(connection)
+            working, committing = False, True
             connection.execute("COMMIT")
         except Exception as error:  # whatever it is, it belongs to those who wait
             for job in jobs:
                 job.error = translated(error, maybe_done=committing)
-            if started:
-                self._roll_back()
-        _deliver(jobs)
+            self._roll_back()
+        return not working
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -142,8 +148,8 @@ class Lane:
 
     def _roll_back(self) -> None:
         try:
-            if self._connected().in_transaction:
-                self._connected().execute("ROLLBACK")
+            if self._connection and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
         except sqlite3.Error:
             self._disconnect()  # one that cannot roll back would lock out every other writer
 
@@ -175,18 +181,6 @@ def _kind(error: sqlite3.Error, maybe_done: bool) -> AgentStoreError:
     if isinstance(error, sqlite3.OperationalError):
         return UnavailableError(f"SQLite: {error}", maybe_done=maybe_done)
     return StorageError(f"SQLite: {error}")
-
-
-def _in_savepoint(connection: sqlite3.Connection, job: _Job) -> None:
-    connection.execute("SAVEPOINT job")
-    try:
-        job.result = job.work(connection)
-    except Exception as error:
-        if not connection.in_transaction:
-            raise  # SQLite rolled everything back: the others' work is gone too
-        job.error = translated(error)
-        connection.execute("ROLLBACK TO job")
-    connection.execute("RELEASE job")
 
 
 def _deliver(jobs: Sequence[_Job]) -> None:

@@ -32,6 +32,8 @@ from agentstore.keys import SessionKey
 STAGED_MICROSECONDS = 24 * 3600 * 1_000_000
 """How long a restore may take; what one leaves behind after that is purged."""
 PURGE_PAGE = 100
+ROWS_TOGETHER = 16
+"""Most messages that one statement inserts."""
 
 _TOP = 1 << 32  # one above the highest seq
 
@@ -45,10 +47,11 @@ BEGIN = """
 """
 UNLINK = "UPDATE session SET hash = NULL WHERE id = ?"
 LINK = "UPDATE session SET hash = ?, created_at = ?, updated_at = ?, minute = ?, expires_at = ? WHERE id = ?"
-# `minute` stands in an index: it is written only when it changes.
-TOUCH = "UPDATE session SET last_seq = ?, count = count + ?, bytes = bytes + ?, updated_at = ? WHERE id = ?"
-SET_MINUTE = "UPDATE session SET minute = ? WHERE id = ?"
-SET_CALL = "UPDATE session SET calls = calls + 1, expires_at = coalesce(?, expires_at) WHERE id = ?"
+TOUCH = """
+    UPDATE session SET last_seq = ?, count = count + ?, bytes = bytes + ?, calls = calls + ?, updated_at = ?,
+        expires_at = coalesce(?, expires_at) WHERE id = ?
+"""
+SET_MINUTE = "UPDATE session SET minute = ? WHERE id = ?"  # it stands in an index: written only when it changes
 SET_EXPIRY = "UPDATE session SET expires_at = ? WHERE id = ?"
 
 KNOWN = "SELECT id & 4294967295, digest FROM message WHERE id >> 32 = ? AND id_hash = ?"
@@ -56,9 +59,8 @@ NEWEST = """
     SELECT id & 4294967295, digest, length(CAST(payload AS BLOB)) FROM message
     WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1
 """
-INSERT = """
-    INSERT INTO message (id, id_hash, digest, created_at, format, payload) VALUES (?, ?, ?, ?, ?, CAST(? AS TEXT))
-"""
+INSERT = "INSERT INTO message (id, id_hash, digest, created_at, format, payload) VALUES "
+ROW = "(?, ?, ?, ?, ?, CAST(? AS TEXT))"
 MEASURE = "SELECT count(*), coalesce(sum(length(CAST(payload AS BLOB))), 0) FROM message WHERE id >= ? AND id < ?"
 REMOVE = "DELETE FROM message WHERE id >= ? AND id < ?"
 REWRITE = "UPDATE message SET digest = ?, format = ?, payload = CAST(? AS TEXT) WHERE id = ?"
@@ -157,11 +159,20 @@ def _begin(connection: sqlite3.Connection, key: SessionKey, hash: bytes | None, 
 
 
 def _touch(
-    connection: sqlite3.Connection, found: _Found, *, last_seq: int | None = None, count: int = 0, bytes: int = 0
+    connection: sqlite3.Connection,
+    found: _Found,
+    *,
+    last_seq: int | None = None,
+    count: int = 0,
+    bytes: int = 0,
+    calls: int = 0,
+    ttl: int | None = None,
 ) -> None:
-    """Bring the session's row up to date; `count` and `bytes` are what came or went."""
+    """Bring the session's row up to date; `count`, `bytes` and `calls` are what came or went."""
     now = _now()
-    connection.execute(TOUCH, (found.last_seq if last_seq is None else last_seq, count, bytes, now, found.id))
+    expires_at = None if ttl is None else now + ttl
+    last_seq = found.last_seq if last_seq is None else last_seq
+    connection.execute(TOUCH, (last_seq, count, bytes, calls, now, expires_at, found.id))
     if activity_minute(now) != found.minute:
         connection.execute(SET_MINUTE, (activity_minute(now), found.id))
 
@@ -176,8 +187,6 @@ def append(connection: sqlite3.Connection, key: SessionKey, append: Append) -> W
         return plan
     found = found or _begin(connection, key, key.hash, append.ttl)
     answer = _write(connection, found, append, plan, current)
-    expires_at = None if append.ttl is None else _now() + append.ttl
-    connection.execute(SET_CALL, (expires_at, found.id))
     remembered = (found.id, found.calls % ANSWERS_KEPT, append.token, msgspec.msgpack.encode(answer))
     connection.execute(REMEMBER, remembered)
     return answer
@@ -215,13 +224,22 @@ def _write(
     last_seq = found.last_seq + len(plan.new)
     if last_seq >= _TOP:
         raise StorageError("the session has used up its 2**32 seqs: fork it to go on")
-    start = (found.id << 32) + first
-    rows = [(start + i, r.id_hash, r.digest, now, r.format, r.payload) for i, r in enumerate(plan.new)]
-    connection.executemany(INSERT, rows)
-    _touch(connection, found, last_seq=last_seq, count=len(rows), bytes=sum([len(r.payload) for r in plan.new]))
+    rows = [(seq, r.id_hash, r.digest, now, r.format, r.payload) for seq, r in enumerate(plan.new, first)]
+    _insert(connection, found.id, rows)
+    size = sum([len(record.payload) for record in plan.new])
+    calls, ttl = (1, write.ttl) if isinstance(write, Append) else (0, None)
+    _touch(connection, found, last_seq=last_seq, count=len(rows), bytes=size, calls=calls, ttl=ttl)
     if plan.snapshot:
         connection.execute(SAVE_SNAPSHOT, (found.id, plan.snapshot.format, plan.snapshot.payload))
     return plan.answer(write, current, first)
+
+
+def _insert(connection: sqlite3.Connection, session: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows that start with their seq, several with each statement."""
+    for start in range(0, len(rows), ROWS_TOGETHER):
+        some = rows[start : start + ROWS_TOGETHER]
+        values = [value for row in some for value in ((session << 32) + row[0], *row[1:])]
+        connection.execute(INSERT + ", ".join([ROW] * len(some)), values)
 
 
 def _remove(connection: sqlite3.Connection, found: _Found, start: int, end: int) -> int:
@@ -236,8 +254,8 @@ def read(
     connection: sqlite3.Connection, key: SessionKey, after: int, before: int | None, limit: int | None, newest: bool
 ) -> list[StoredRecord]:
     bounds = min(after, _TOP), _TOP if before is None else min(before, _TOP)
-    query = READ_NEWEST if newest else READ_OLDEST
-    rows = connection.execute(query, (key.hash, _now(), *bounds, -1 if limit is None else min(limit, _TOP))).fetchall()
+    values = key.hash, _now(), *bounds, -1 if limit is None else min(limit, _TOP)
+    rows = connection.execute(READ_NEWEST if newest else READ_OLDEST, values).fetchall()
     if newest:
         rows.reverse()
     return [StoredRecord(*row) for row in rows]
@@ -280,9 +298,7 @@ def stage(connection: sqlite3.Connection, key: SessionKey) -> int:
 
 
 def fill(connection: sqlite3.Connection, session: int, page: Sequence[StoredRecord]) -> None:
-    base = session << 32
-    rows = [(base + r.seq, r.id_hash, r.digest, r.created_at, r.format, r.payload) for r in page]
-    connection.executemany(INSERT, rows)
+    _insert(connection, session, [(r.seq, r.id_hash, r.digest, r.created_at, r.format, r.payload) for r in page])
 
 
 def link(connection: sqlite3.Connection, session: int, key: SessionKey, ttl: int | None) -> bool:
@@ -298,7 +314,7 @@ def link(connection: sqlite3.Connection, session: int, key: SessionKey, ttl: int
     start, end = session << 32, (session + 1) << 32
     newest = connection.execute(NEWEST, (start, end)).fetchone()
     count, size = connection.execute(MEASURE, (start, end)).fetchone()
-    connection.execute(TOUCH, (newest[0] if newest else 0, count, size, now, session))
+    connection.execute(TOUCH, (newest[0] if newest else 0, count, size, 0, now, None, session))
     return True
 
 

@@ -170,7 +170,10 @@ class Log(Protocol):
         ...
 
     async def append(self, key: SessionKey, append: Append) -> Written | Refused:
-        """Write the batch as `plan_append` decides; the session remembers the last 32 tokens with their answers."""
+        """Write the batch as `plan_append` decides; the session remembers the last 32 tokens with their answers.
+
+        An append whose records are all there is a write too: it sets `updated_at` and expiry, and is remembered.
+        """
         ...
 
     async def read(
@@ -191,7 +194,8 @@ class Log(Protocol):
     async def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> int:
         """Drop the records with `seq > after`, or those with `seq < before` (one bound is given); how many went.
 
-        The session's seq counter, metadata, snapshot and expiry stay. Begins no session.
+        The session's seq counter, metadata, snapshot and expiry stay. Begins no session. To drop nothing from a
+        session that exists is a write too.
         """
         ...
 
@@ -220,7 +224,8 @@ class Rewriting(Protocol):
     ) -> bool:
         """Begin a session with these records, their seqs and times; it appears at once, when the last page is in.
 
-        `False`, and no change, if the session exists by then. The next seq is above the last one.
+        `False`, and no change, if the session exists by then. The next seq is above the last one. The session's
+        `created_at` and `updated_at` are the time at which it appears; the records keep theirs.
         """
         ...
 
@@ -251,7 +256,7 @@ class Catalog(Protocol):
         ...
 
     async def delete(self, key: SessionKey) -> bool:
-        """Remove every trace of the session; whether it existed."""
+        """Remove every trace of the session, of its expired forerunners too; whether it existed."""
         ...
 
     async def purge(self, namespace: str | None) -> int:

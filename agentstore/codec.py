@@ -49,8 +49,8 @@ class Codec(Protocol):
 class MessageCodec:
     """The core's codec: `Message` objects in stored form v1.
 
-    A payload is the message's dict (see `Message.to_dict`) with `"v": 1` in front, as strict JSON in UTF-8 whose odd
-    values are tagged (see `agentstore.values`).
+    A payload is the message's dict (see `Message.to_dict`; without `additional_properties` where there are none) with
+    `"v": 1` in front, as strict JSON in UTF-8 whose odd values are tagged (see `agentstore.values`).
     """
 
     format = "agentstore/1"
@@ -81,7 +81,10 @@ def encode_shape(shape: dict[str, Any]) -> Encoded:
     if odd := [name for name in shape.keys() - MESSAGE_FIELDS if not _is_safe(name)]:
         kept = {name: value for name, value in shape.items() if name not in odd}
         shape = {**kept, ODD_FIELDS: {name: shape[name] for name in odd}}
-    tagged = values.tag({"v": 1, **shape})
+    whole = {"v": 1, **shape}
+    if not whole.get("additional_properties"):
+        whole.pop("additional_properties", None)  # as most messages have none, leave out what says nothing
+    tagged = values.tag(whole)
     for index, content in enumerate(tagged["contents"]):
         if type(content) is not dict or type(content.get("type")) is not str:
             raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")

@@ -193,7 +193,9 @@ class MemoryBackend:
     async def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> bool:
         with self._sessions() as sessions:
             session = _living(sessions, key)
-            if session is None or session.last != seq or session.records[-1].digest != digest:
+            if session is None or not session.records or session.records[-1].seq != seq:
+                return False
+            if session.records[-1].digest != digest:
                 return False
             session.drop(len(session.records) - 1, len(session.records))
             _touch(sessions, key, session)

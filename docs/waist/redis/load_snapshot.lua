@@ -1,0 +1,2 @@
+if not living() then return {} end
+return redis.call('HMGET', S, 'sv', 'sf', 'sp')

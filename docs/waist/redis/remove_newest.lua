@@ -1,0 +1,11 @@
+-- ARGV: … 4 seq, 5 digest
+local s = living()
+local seq, record = newest()
+if not s or not record or seq ~= tonumber(ARGV[4]) or string.sub(record, 33, 48) ~= ARGV[5] then return {'ok', '', 0} end
+local admitted, missing = admit(s)
+if not admitted then return missing end
+redis.call('RPOP', M)
+redis.call('HDEL', I, string.sub(record, 17, 32))
+s.bytes = s.bytes - size_of(record)
+save(s)
+return {'ok', s.inc, 1}

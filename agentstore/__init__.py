@@ -8,6 +8,8 @@ async with open_store("sqlite:///chat.db", namespace="acme") as store:
     recent = await chat.messages(limit=20)
 """
 
+from agentstore.agent import Agent, ChatClient
+from agentstore.clients.scripted import ScriptedChatClient
 from agentstore.codec import Codec
 from agentstore.errors import (
     AgentStoreError,
@@ -24,34 +26,49 @@ from agentstore.errors import (
     UnsupportedValueError,
 )
 from agentstore.history import SessionHistory
+from agentstore.history_providers import InMemoryHistoryProvider, StoreHistoryProvider
 from agentstore.keys import SessionKey
 from agentstore.messages import Content, Message
+from agentstore.providers import BaseContextProvider, BaseHistoryProvider, HistoryProvider
 from agentstore.registry import backend_names, load_backend, open_store
-from agentstore.session import AgentSession
+from agentstore.responses import AgentResponse, ChatResponse
+from agentstore.session import AgentSession, ProviderSessionState, SessionContext
 from agentstore.shapes import Appended, SessionInfo, SessionPage, Snapshot, StoredMessage
 from agentstore.store import HistoryStore
 
 __all__ = [
+    "Agent",
+    "AgentResponse",
     "AgentSession",
     "AgentStoreError",
     "Appended",
+    "BaseContextProvider",
+    "BaseHistoryProvider",
+    "ChatClient",
+    "ChatResponse",
     "ClosedError",
     "Codec",
     "ConfigurationError",
     "ConflictError",
     "Content",
     "CorruptRecordError",
+    "HistoryProvider",
     "HistoryStore",
+    "InMemoryHistoryProvider",
     "Message",
     "MissingDependencyError",
     "PayloadTooLargeError",
+    "ProviderSessionState",
     "SaveError",
+    "ScriptedChatClient",
+    "SessionContext",
     "SessionHistory",
     "SessionInfo",
     "SessionKey",
     "SessionPage",
     "Snapshot",
     "StorageError",
+    "StoreHistoryProvider",
     "StoredMessage",
     "UnavailableError",
     "UnknownBackendError",

@@ -14,6 +14,8 @@ Rules for every operation (the conformance kit, `agentstore.testing`, asserts th
 * Times are microseconds since 1970 UTC by the store's clock. Order is `seq`, never time.
 * A session whose expiry has passed does not exist: reads find nothing, and a write begins a new session, whose seqs,
   snapshot version and metadata start afresh. Every write but `expire` sets `updated_at`; reads change nothing.
+* An operation is an `async def`, or gives a future at once: then it costs no task, and is waited for even where
+  `asyncio.run` tears down all tasks.
 * Every driver error is raised as an error of `agentstore.errors` with the driver's as its cause; `UnavailableError`
   says in `maybe_done` whether a write may have taken effect.
 * A backend is used from any event loop and thread, one after another or at once, and in a forked child.
@@ -22,7 +24,7 @@ Rules for every operation (the conformance kit, `agentstore.testing`, asserts th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -144,39 +146,40 @@ class Limits(msgspec.Struct, frozen=True):
     """Largest sum of the payloads of one write."""
 
 
+@runtime_checkable
 class Log(Protocol):
     """The least that a backend can do; see the module's rules."""
 
     @property
     def limits(self) -> Limits: ...
 
-    async def readiness(self) -> Readiness:
+    def readiness(self) -> Awaitable[Readiness]:
         """What is there: nothing of ours yet, an older schema of ours, or all that is needed. Creates nothing.
 
         Raises `ConfigurationError` where what is there is not ours, or newer.
         """
         ...
 
-    async def setup(self) -> None:
+    def setup(self) -> Awaitable[None]:
         """Create or migrate what is missing: idempotent, and safe when many processes do it at once."""
         ...
 
-    async def ping(self) -> None:
+    def ping(self) -> Awaitable[None]:
         """Raise `UnavailableError` unless the store answers. Creates nothing."""
         ...
 
-    async def aclose(self) -> None:
+    def aclose(self) -> Awaitable[None]:
         """Let go of what the backend opened itself, in every event loop; idempotent."""
         ...
 
-    async def append(self, key: SessionKey, append: Append) -> Written | Refused:
+    def append(self, key: SessionKey, append: Append) -> Awaitable[Written | Refused]:
         """Write the batch as `plan_append` decides; the session remembers the last 32 tokens with their answers.
 
         An append whose records are all there is a write too: it sets `updated_at` and expiry, and is remembered.
         """
         ...
 
-    async def read(
+    def read(
         self,
         key: SessionKey,
         *,
@@ -184,14 +187,14 @@ class Log(Protocol):
         before: int | None = None,
         limit: int | None = None,
         newest: bool = False,
-    ) -> list[StoredRecord]:
+    ) -> Awaitable[list[StoredRecord]]:
         """One consistent view of the records with `after < seq < before`, ascending; with `limit`, the first that many.
 
         With `newest`, the last that many. `limit` is at least 1.
         """
         ...
 
-    async def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> int:
+    def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> Awaitable[int]:
         """Drop the records with `seq > after`, or those with `seq < before` (one bound is given); how many went.
 
         The session's seq counter, metadata, snapshot and expiry stay. Begins no session. To drop nothing from a
@@ -204,24 +207,24 @@ class Log(Protocol):
 class Rewriting(Protocol):
     """Changing what is already written."""
 
-    async def replace(self, key: SessionKey, replace: Replace) -> Written | Refused:
+    def replace(self, key: SessionKey, replace: Replace) -> Awaitable[Written | Refused]:
         """Drop every record with a seq above `after` and write the new ones, in one step, with new seqs.
 
         Ids of the dropped ones are free; an id that stays is treated as in `append`.
         """
         ...
 
-    async def update(self, key: SessionKey, record: Record) -> bool:
+    def update(self, key: SessionKey, record: Record) -> Awaitable[bool]:
         """New digest, format and payload for the record with that id hash, same seq and time; `False`: none there."""
         ...
 
-    async def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> bool:
+    def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> Awaitable[bool]:
         """Remove the record `seq` if it is still the newest and has that digest; `False`, and no change, if not."""
         ...
 
-    async def restore(
+    def restore(
         self, key: SessionKey, pages: AsyncIterator[Sequence[StoredRecord]], *, begin_ttl: int | None = None
-    ) -> bool:
+    ) -> Awaitable[bool]:
         """Begin a session with these records, their seqs and times; it appears at once, when the last page is in.
 
         `False`, and no change, if the session exists by then. The next seq is above the last one. The session's
@@ -234,32 +237,32 @@ class Rewriting(Protocol):
 class Catalog(Protocol):
     """Knowing which sessions there are."""
 
-    async def info(self, key: SessionKey) -> StoredInfo | None: ...
+    def info(self, key: SessionKey) -> Awaitable[StoredInfo | None]: ...
 
-    async def list(
+    def list(
         self, namespace: str, *, source_id: str | None, limit: int, start: tuple[int, str, str] | None
-    ) -> Sequence[StoredInfo]:
+    ) -> Awaitable[Sequence[StoredInfo]]:
         """Up to `limit` sessions, ordered by minute of last activity (newest first), source id, session id.
 
         The minute is `activity_minute(updated_at)`. With `start` `(minute, source id, session id)`, those behind it.
         """
         ...
 
-    async def annotate(
+    def annotate(
         self, key: SessionKey, old: bytes | None, new: bytes | None, *, begin_ttl: int | None = None
-    ) -> bool:
+    ) -> Awaitable[bool]:
         """Make `new` the metadata if it is still `old` (`None`: none); `False`, and no change, if not."""
         ...
 
-    async def expire(self, key: SessionKey, at: int | None) -> None:
+    def expire(self, key: SessionKey, at: int | None) -> Awaitable[None]:
         """Set or remove the expiry of a session that exists."""
         ...
 
-    async def delete(self, key: SessionKey) -> bool:
+    def delete(self, key: SessionKey) -> Awaitable[bool]:
         """Remove every trace of the session, of its expired forerunners too; whether it existed."""
         ...
 
-    async def purge(self, namespace: str | None) -> int:
+    def purge(self, namespace: str | None) -> Awaitable[int]:
         """Remove what is left of expired sessions and of restores that never finished; how many sessions.
 
         In one namespace, or (`None`) in all. Not one transaction.
@@ -271,13 +274,13 @@ class Catalog(Protocol):
 class Snapshots(Protocol):
     """Keeping one versioned document beside a session."""
 
-    async def save_snapshot(
+    def save_snapshot(
         self, key: SessionKey, snapshot: SnapshotWrite, *, begin_ttl: int | None = None
-    ) -> int | Refused:
+    ) -> Awaitable[int | Refused]:
         """Save it as the next version, which is returned; a session begins if there is none."""
         ...
 
-    async def load_snapshot(self, key: SessionKey) -> StoredSnapshot | None: ...
+    def load_snapshot(self, key: SessionKey) -> Awaitable[StoredSnapshot | None]: ...
 
 
 class BackendFactory(Protocol):

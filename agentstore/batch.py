@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from agentstore.backend import Limits, Record
 from agentstore.codec import Codec, digest
-from agentstore.errors import ConflictError, PayloadTooLargeError
+from agentstore.errors import ConflictError, PayloadTooLargeError, UnsupportedValueError
 
 
 class Batch(NamedTuple):
@@ -29,7 +29,10 @@ def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idemp
     records: dict[str, Record] = {}
     order: list[str] = []
     for position, message in enumerate(_checked(messages)):
-        message_id, record = _encode(codec, message, position, idempotency_key)
+        try:
+            message_id, record = _encode(codec, message, position, idempotency_key)
+        except UnsupportedValueError as error:
+            raise UnsupportedValueError(f"message {position} of the batch: {error}") from error
         check_size(record.payload, limits, f"message {position}")
         if records.setdefault(message_id, record).digest != record.digest:
             text = f"two different messages of this batch have the id {message_id!r}; nothing was written"

@@ -58,8 +58,10 @@ def read_cursor(cursor: str) -> Start:
     """The start of a page; raises `ValueError` for text that `write_cursor` did not make."""
     try:
         start: Start = msgspec.json.decode(urlsafe_b64decode(cursor), type=Start)
-    except (ValueError, msgspec.DecodeError) as error:
+    except (ValueError, TypeError, msgspec.DecodeError) as error:
         raise ValueError("not a cursor of a session listing") from error
+    if not 0 <= start[0] < 2**53:
+        raise ValueError("not a cursor of a session listing")
     return start
 
 

@@ -78,16 +78,16 @@ def _message(obj: Message) -> Message:
 def encode_shape(shape: dict[str, Any]) -> Encoded:
     """Stored form v1 of a message given in the dict shape of `Message.to_dict`, or `Message.shape`."""
     _check_types(shape)
-    if odd := [name for name in shape.keys() - MESSAGE_FIELDS if not _is_safe(name)]:
+    for index, content in enumerate(shape["contents"]):
+        if type(content) not in (Content, dict) or type(content.get("type")) is not str:
+            raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")
+    if odd := [name for name in shape if name not in MESSAGE_FIELDS and not _is_safe(name)]:
         kept = {name: value for name, value in shape.items() if name not in odd}
         shape = {**kept, ODD_FIELDS: {name: shape[name] for name in odd}}
     whole = {"v": 1, **shape}
     if not whole.get("additional_properties"):
         whole.pop("additional_properties", None)  # as most messages have none, leave out what says nothing
     tagged = values.tag(whole)
-    for index, content in enumerate(tagged["contents"]):
-        if type(content) is not dict or type(content.get("type")) is not str:
-            raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")
     identity = values.canonical([tagged["role"], tagged["contents"]])
     return Encoded(shape.get("message_id"), identity, values.plain_json(tagged))
 
@@ -100,7 +100,10 @@ def decode_shape(payload: bytes) -> dict[str, Any]:
         raise ValueError("not a message in a stored form of agentstore")
     if version != 1:
         raise ValueError(f"stored form v{version} is not known to this version of agentstore: upgrade it to read this")
-    shape.update(shape.pop(ODD_FIELDS, {}))
+    odd = shape.pop(ODD_FIELDS, {})
+    if type(odd) is not dict or any(_is_safe(name) or name in MESSAGE_FIELDS for name in odd):
+        raise ValueError(f"a {ODD_FIELDS!r} that no version known here writes")
+    shape.update(odd)
     return shape
 
 

@@ -92,7 +92,7 @@ class SessionHistory:
             return Appended([], 0, None)
         append = Append(batch.records, token_bytes(16), expected_last=expected_last, snapshot=write, ttl=self._ttl)
         await self._gate.writable()
-        return self._appended(batch, await settled(self._append(append)))
+        return self._appended(batch, await self._append(append))
 
     async def messages(self, *, limit: int | None = None, before: int | None = None) -> list[Any]:
         """The newest `limit` messages (`None`: all), oldest first; with `before`, of those with a lower seq."""
@@ -188,6 +188,8 @@ class SessionHistory:
         Disturbs no other writer. Raises `PayloadTooLargeError` where the whole would exceed 16 KiB.
         """
         catalog = self._gate.able(Catalog, "annotate")
+        if not isinstance(metadata, Mapping):
+            raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
         changes = values.load(values.dump(dict(metadata)))
         if not changes:
             return
@@ -256,13 +258,13 @@ class SessionHistory:
 
     async def _append(self, append: Append) -> Written | Refused:
         try:
-            return await self._log.append(self.key, append)
+            return await settled(self._log.append(self.key, append))
         except UnavailableError as error:
             if not error.maybe_done:
                 raise
             _logger.warning("the answer to an append to %s was lost: asking once more", self.key)
         known = tuple([msgspec.structs.replace(record, fresh=False) for record in append.records])
-        return await self._log.append(self.key, msgspec.structs.replace(append, records=known, retry=True))
+        return await settled(self._log.append(self.key, msgspec.structs.replace(append, records=known, retry=True)))
 
     def _appended(self, batch: Batch, answer: Written | Refused) -> Appended:
         written = self._accepted(answer, batch.ids)
@@ -348,5 +350,5 @@ def _stored(record: StoredRecord, message: Any) -> StoredMessage:
 
 
 def _check_seq(name: str, value: object) -> None:
-    if value is not None and (type(value) is not int or value < 0):
-        raise ValueError(f"{name} must be None or an int of at least 0, not {value!r}")
+    if value is not None and (type(value) is not int or not 0 <= value < 2**63):
+        raise ValueError(f"{name} must be None or an int of at least 0 with at most 63 bits, not {value!r}")

@@ -54,6 +54,8 @@ class Content:
         raise AttributeError(f"this content has no field {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            raise AttributeError(f"a field named {name!r} can be given in from_dict only")
         self._fields[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -163,7 +165,7 @@ class Message:
         message.message_id = message_id
         message.additional_properties = {} if properties is None else properties
         message.raw_representation = None
-        message._extra = {name: data[name] for name in data.keys() - MESSAGE_FIELDS}
+        message._extra = {name: data[name] for name in data if name not in MESSAGE_FIELDS}
         return message
 
     def __eq__(self, other: object) -> bool:

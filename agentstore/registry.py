@@ -24,6 +24,8 @@ from agentstore.urls import parse_url
 GROUP = "agentstore.backends"
 URL_VARIABLE = "AGENTSTORE_URL"
 _DISTRIBUTION = "agentstore-history"
+# Where each platform keeps a user's data: the variable that says so, and the folder below home without it.
+_DATA_FOLDERS = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Application Support")}
 _EXTRAS: Mapping[str, str] = {}  # scheme to extra, for those of our own backends that need a driver
 
 
@@ -50,13 +52,10 @@ def open_store(
 
 def default_url() -> str:
     """The SQLite URL of the user's own store, by the platform's custom."""
-    home = Path.home()
-    if sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        folder = home / "Library" / "Application Support"
-    else:
-        folder = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    variable, below_home = _DATA_FOLDERS.get(sys.platform, ("XDG_DATA_HOME", ".local/share"))
+    folder = Path(os.environ.get(variable, ""))
+    if not folder.is_absolute():  # unset, or no use: https://specifications.freedesktop.org/basedir-spec
+        folder = _home() / below_home
     return f"sqlite:///{quote(str(folder / 'agentstore' / 'history.db'))}"
 
 
@@ -70,6 +69,7 @@ def load_backend(scheme: str) -> BackendFactory:
     entry = _only_one(scheme)
     try:
         factory: BackendFactory = entry.load()
+        _ = factory.from_url  # without it, the factory is as broken as a module that does not import
     except ImportError as error:
         raise MissingDependencyError(
             f"the backend {scheme!r} needs {_missing(error)}: {_remedy(scheme, entry)}"
@@ -77,6 +77,13 @@ def load_backend(scheme: str) -> BackendFactory:
     except Exception as error:  # a stranger's module can raise anything while it is imported
         raise ConfigurationError(f"the backend {scheme!r} of {_owner(entry)} is broken: {error!r}") from error
     return factory
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigurationError(f"there is no home directory for a default store: set {URL_VARIABLE}") from error
 
 
 def _only_one(scheme: str) -> EntryPoint:
@@ -95,9 +102,8 @@ def _owner(entry: EntryPoint) -> str:
 
 
 def _missing(error: ImportError) -> str:
-    return (
-        f"the module {error.name!r}" if isinstance(error, ModuleNotFoundError) else f"what cannot be imported ({error})"
-    )
+    known = isinstance(error, ModuleNotFoundError) and error.name
+    return f"the module {error.name!r}" if known else f"what cannot be imported ({error})"
 
 
 def _remedy(scheme: str, entry: EntryPoint) -> str:

@@ -35,6 +35,10 @@ class HistoryStore:
         on_corrupt: OnCorrupt = "raise",
     ) -> None:
         """`ttl` in seconds; each append sets the session's expiry to the store's now plus ttl."""
+        if not isinstance(backend, Log):
+            raise TypeError(
+                f"a HistoryStore takes a backend, not {type(backend).__name__}; for a URL use open_store(url)"
+            )
         check_id("namespace", namespace)
         if on_corrupt not in ("raise", "skip"):
             raise ValueError("on_corrupt must be 'raise' or 'skip'")

@@ -67,7 +67,7 @@ def _parsed(scheme: str, rest: str) -> StoreURL | str:
         return "cannot be parsed: check its host, its query and its percent-encoding"
     if parts.fragment:
         return "has a '#': write it as %23"
-    if host and not at and "@" in rest:
+    if host and "@" in rest.removeprefix(parts.netloc):
         return "has an '@' behind its host: percent-encode / and ? in a password, and @ elsewhere"
     if len(dict(pairs)) != len(pairs):
         return "gives an option twice"

@@ -22,23 +22,25 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
-from functools import partial
+from datetime import datetime, timedelta, timezone
 from operator import is_
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from agentstore.errors import UnsupportedValueError
 from agentstore.messages import Content, Message
 
+T = TypeVar("T")
+
 MAX_DEPTH = 200
-"""Deepest nesting of containers in one message, metadata or snapshot; it keeps every stored value readable."""
+"""Deepest nesting of containers in one message, metadata or snapshot: what Python can walk on a stack of its own."""
 
 Path = tuple[Any, Any] | None  # (path of the parent, key or index), so that the happy path never builds text
 
 _ODD = re.compile("[%\x00\ud800-\udfff]")
 _ESCAPED = re.compile("%(25|00|u[0-9A-F]{4})")
+_OFFSET = re.compile(r"([+-])(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{6}))?)?$")
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -53,30 +55,27 @@ def dump(value: object) -> bytes:
 def load(data: bytes) -> Any:
     """The value that `dump` was given; raises `ValueError` for anything that `dump` does not write."""
     try:
-        return _load(data)
-    except msgspec.DecodeError as error:
+        return _on_any_stack(_load, data)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not readable as JSON: {error}") from error
-    except RecursionError:
-        return _on_fresh_stack(partial(_load, data))
 
 
 def plain_json(tagged: object) -> bytes:
     """A tagged value as JSON."""
-    return _encode(tagged)
+    return _on_any_stack(_encode, tagged)
 
 
 def canonical(tagged: object) -> bytes:
     """A tagged value as JSON with sorted keys: equal for equal values, whatever the order of their keys."""
-    data = _encode_sorted(tagged)
-    return _encode_sorted(_sorted_pairs(tagged)) if b"$" in data and b'"$dict"' in data else data
+    data = _on_any_stack(_encode_sorted, tagged)
+    if b"$" in data and b'"$dict"' in data:
+        return _on_any_stack(_encode_sorted, _on_any_stack(_sorted_pairs, tagged))
+    return data
 
 
 def tag(value: object, path: Path = None) -> Any:
     """The value with only plain JSON left in it, copied where that differs; `path` is where it stands, for errors."""
-    try:
-        return _tag(value, path, 0)
-    except RecursionError:
-        return _on_fresh_stack(partial(_tag, value, path, 0))
+    return _on_any_stack(_tag, value, path, 0)
 
 
 def untag(value: Any) -> Any:
@@ -191,14 +190,20 @@ def _untag_special(name: str, body: Any) -> Any:
 
 def _read_datetime(body: str) -> datetime:
     text, mark, _ = body.partition("#fold")
-    return datetime.fromisoformat(text).replace(fold=1 if mark else 0)
+    match = _OFFSET.search(text)
+    if match is None:
+        return datetime.fromisoformat(text).replace(fold=1 if mark else 0)
+    # Read here: the standard library's parser takes an offset below a second for none.
+    sign, hours, minutes, seconds, micros = match.groups(default="0")
+    size = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds), microseconds=int(micros))
+    return datetime.fromisoformat(text[: match.start()]).replace(tzinfo=timezone(-size if sign == "-" else size))
 
 
 def _read_dict(body: list[Any]) -> dict[str, Any]:
-    pairs = {untag(pair[0]): untag(pair[1]) for pair in body if type(pair) is list and len(pair) == 2}
-    if len(pairs) != len(body) or not all(type(name) is str for name in pairs):
+    names = [untag(pair[0]) for pair in body if type(pair) is list and len(pair) == 2]
+    if len(names) != len(body) or not all(type(name) is str for name in names) or len(set(names)) != len(names):
         raise ValueError("a '$dict' tag must hold pairs of different names and their values")
-    return pairs
+    return {name: untag(pair[1]) for name, pair in zip(names, body, strict=True)}
 
 
 _READERS: dict[str, tuple[type, Callable[[Any], Any]]] = {
@@ -224,10 +229,13 @@ def _sorted_pairs(tagged: Any) -> Any:
     return {name: _sorted_pairs(item) for name, item in tagged.items()}
 
 
-def _on_fresh_stack(work: Callable[[], Any]) -> Any:
-    """Do the work in a thread of its own: whether a value can be read must not depend on who asks."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(work).result()
+def _on_any_stack(work: Callable[..., T], *arguments: Any) -> T:
+    """Do the work, if need be in a thread of its own: what can be stored and read must not depend on who asks."""
+    try:
+        return work(*arguments)
+    except RecursionError:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(work, *arguments).result()
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -260,7 +268,8 @@ def _show(path: Path) -> str:
     parts: list[str] = []
     while path is not None:
         path, step = path
-        parts.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+        # A lone surrogate in a name would make the error unprintable.
+        parts.append(f"[{step}]" if isinstance(step, int) else "." + step.encode("utf-8", "backslashreplace").decode())
     if len(parts) > 20:
         parts[10:-10] = ["…"]
     return "".join(reversed(parts)).lstrip(".") or "the value"

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -36,14 +36,14 @@ from agentstore.backend import (
     check_snapshot,
     plan_append,
 )
-from agentstore.errors import ClosedError
+from agentstore.errors import ClosedError, ConfigurationError
 from agentstore.keys import SessionKey
 from agentstore.urls import StoreURL, read_options
 
 
 class MemoryOptions(msgspec.Struct, frozen=True):
-    max_message_bytes: int = 100 * 2**20
-    max_append_bytes: int = 400 * 2**20
+    max_message_bytes: Annotated[int, msgspec.Meta(gt=0)] = 100 * 2**20
+    max_append_bytes: Annotated[int, msgspec.Meta(gt=0)] = 400 * 2**20
 
 
 @dataclass
@@ -101,6 +101,8 @@ class MemoryBackend:
     @classmethod
     def from_url(cls, url: StoreURL, options: Mapping[str, Any]) -> MemoryBackend:
         """`memory://` or `memory://name`; options: `max_message_bytes`, `max_append_bytes`."""
+        if url.path or url.user is not None:
+            raise ConfigurationError("an in-memory URL is memory:// or memory://name, nothing more")
         return cls(url.host or None, options=read_options(MemoryOptions, url, options))
 
     def __repr__(self) -> str:

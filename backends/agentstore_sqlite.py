@@ -12,9 +12,10 @@ import os
 import sqlite3
 import threading
 import weakref
+from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -35,6 +36,7 @@ from agentstore.backend import (
 )
 from agentstore.errors import ClosedError, ConfigurationError
 from agentstore.keys import SessionKey
+from agentstore.settle import settled
 from agentstore.urls import StoreURL, read_options
 from agentstore_sqlite_lanes import Lane, Work, translated
 
@@ -47,10 +49,10 @@ READERS = 4
 class SQLiteOptions(msgspec.Struct, frozen=True):
     synchronous: Literal["full", "normal"] = "full"
     """`full`: an acknowledged write survives a power cut. `normal`: it survives a killed process."""
-    timeout: float = 10.0
+    timeout: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 10.0
     """Seconds to wait while another process holds the file."""
-    max_message_bytes: int = 100 * 2**20
-    max_append_bytes: int = 400 * 2**20
+    max_message_bytes: Annotated[int, msgspec.Meta(gt=0, le=900 * 2**20)] = 100 * 2**20
+    max_append_bytes: Annotated[int, msgspec.Meta(gt=0)] = 400 * 2**20
 
 
 class _Lanes:
@@ -128,10 +130,10 @@ class SQLiteBackend:
             lanes.stop()
             await asyncio.to_thread(lanes.join)
 
-    async def append(self, key: SessionKey, append: Append) -> Written | Refused:
-        return await self._write(partial(work.append, key=key, append=append))
+    def append(self, key: SessionKey, append: Append) -> Future[Written | Refused]:
+        return self._write(partial(work.append, key=key, append=append))
 
-    async def read(
+    def read(
         self,
         key: SessionKey,
         *,
@@ -139,69 +141,69 @@ class SQLiteBackend:
         before: int | None = None,
         limit: int | None = None,
         newest: bool = False,
-    ) -> list[StoredRecord]:
-        return await self._read(partial(work.read, key=key, after=after, before=before, limit=limit, newest=newest))
+    ) -> Future[list[StoredRecord]]:
+        return self._read(partial(work.read, key=key, after=after, before=before, limit=limit, newest=newest))
 
-    async def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> int:
-        return await self._write(partial(work.truncate, key=key, after=after, before=before))
+    def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> Future[int]:
+        return self._write(partial(work.truncate, key=key, after=after, before=before))
 
-    async def replace(self, key: SessionKey, replace: Replace) -> Written | Refused:
-        return await self._write(partial(work.replace, key=key, replace=replace))
+    def replace(self, key: SessionKey, replace: Replace) -> Future[Written | Refused]:
+        return self._write(partial(work.replace, key=key, replace=replace))
 
-    async def update(self, key: SessionKey, record: Record) -> bool:
-        return await self._write(partial(work.update, key=key, record=record))
+    def update(self, key: SessionKey, record: Record) -> Future[bool]:
+        return self._write(partial(work.update, key=key, record=record))
 
-    async def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> bool:
-        return await self._write(partial(work.remove_newest, key=key, seq=seq, digest=digest))
+    def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> Future[bool]:
+        return self._write(partial(work.remove_newest, key=key, seq=seq, digest=digest))
 
     async def restore(
         self, key: SessionKey, pages: AsyncIterator[Sequence[StoredRecord]], *, begin_ttl: int | None = None
     ) -> bool:
-        staged = await self._write(partial(work.stage, key=key))
+        staged = await settled(self._write(partial(work.stage, key=key)))
         async for page in pages:
-            await self._write(partial(work.fill, session=staged, page=page))
-        return await self._write(partial(work.link, session=staged, key=key, ttl=begin_ttl))
+            await settled(self._write(partial(work.fill, session=staged, page=page)))
+        return await settled(self._write(partial(work.link, session=staged, key=key, ttl=begin_ttl)))
 
-    async def info(self, key: SessionKey) -> StoredInfo | None:
-        return await self._read(partial(work.info, key=key))
+    def info(self, key: SessionKey) -> Future[StoredInfo | None]:
+        return self._read(partial(work.info, key=key))
 
-    async def list(
+    def list(
         self, namespace: str, *, source_id: str | None, limit: int, start: tuple[int, str, str] | None
-    ) -> Sequence[StoredInfo]:
-        return await self._read(partial(work.listing, namespace=namespace, source=source_id, limit=limit, start=start))
+    ) -> Future[Sequence[StoredInfo]]:
+        return self._read(partial(work.listing, namespace=namespace, source=source_id, limit=limit, start=start))
 
-    async def annotate(
+    def annotate(
         self, key: SessionKey, old: bytes | None, new: bytes | None, *, begin_ttl: int | None = None
-    ) -> bool:
-        return await self._write(partial(work.annotate, key=key, old=old, new=new, ttl=begin_ttl))
+    ) -> Future[bool]:
+        return self._write(partial(work.annotate, key=key, old=old, new=new, ttl=begin_ttl))
 
-    async def expire(self, key: SessionKey, at: int | None) -> None:
-        await self._write(partial(work.expire, key=key, at=at))
+    def expire(self, key: SessionKey, at: int | None) -> Future[None]:
+        return self._write(partial(work.expire, key=key, at=at))
 
-    async def delete(self, key: SessionKey) -> bool:
-        return await self._write(partial(work.delete, key=key))
+    def delete(self, key: SessionKey) -> Future[bool]:
+        return self._write(partial(work.delete, key=key))
 
     async def purge(self, namespace: str | None) -> int:
         purged, last = 0, 0
         while page := await self._read(partial(work.expired, namespace=namespace, after=last)):
             for session in page:
-                purged += await self._write(partial(work.purge, session=session))
+                purged += await settled(self._write(partial(work.purge, session=session)))
             last = page[-1]
         return purged
 
-    async def save_snapshot(
+    def save_snapshot(
         self, key: SessionKey, snapshot: SnapshotWrite, *, begin_ttl: int | None = None
-    ) -> int | Refused:
-        return await self._write(partial(work.save_snapshot, key=key, snapshot=snapshot, ttl=begin_ttl))
+    ) -> Future[int | Refused]:
+        return self._write(partial(work.save_snapshot, key=key, snapshot=snapshot, ttl=begin_ttl))
 
-    async def load_snapshot(self, key: SessionKey) -> StoredSnapshot | None:
-        return await self._read(partial(work.load_snapshot, key=key))
+    def load_snapshot(self, key: SessionKey) -> Future[StoredSnapshot | None]:
+        return self._read(partial(work.load_snapshot, key=key))
 
-    async def _write(self, step: Work[T]) -> T:
-        return await self._ours().writer.do(step)
+    def _write(self, step: Work[T]) -> Future[T]:
+        return self._ours().writer.do(step)
 
-    async def _read(self, step: Work[T]) -> T:
-        return await self._ours().reader().do(step)
+    def _read(self, step: Work[T]) -> Future[T]:
+        return self._ours().reader().do(step)
 
     async def _aside(self, step: Callable[[], T]) -> T:
         """Run what needs its own connection, once in a while, in a thread of its own."""

@@ -66,7 +66,7 @@ class Lane:
         """How many pieces of work wait in line."""
         return self._queue.qsize()
 
-    async def do(self, work: Work[T]) -> T:
+    def do(self, work: Work[T]) -> asyncio.Future[T]:
         """The result of the work, done in the lane's thread."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -74,7 +74,7 @@ class Lane:
             if self._closed:
                 raise ClosedError("the SQLite backend is closed")
             self._queue.put(_Job(work, loop, future))
-        return await future
+        return future
 
     def stop(self) -> None:
         """Let the lane finish what waits, then close its connection and end. Does not wait for it."""
@@ -169,7 +169,7 @@ def translated(error: Exception, *, maybe_done: bool = False) -> Exception:
 
 
 def _kind(error: sqlite3.Error, maybe_done: bool) -> AgentStoreError:
-    name: str = getattr(error, "sqlite_errorname", "")  # Python 3.11 and newer
+    name: str = getattr(error, "sqlite_errorname", "") or _NAMES.get(str(error), "")
     if name.startswith(("SQLITE_NOTADB", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return ConfigurationError(f"SQLite cannot use the file: {error}; check its path, kind and permissions")
     if name.startswith("SQLITE_TOOBIG"):
@@ -181,6 +181,17 @@ def _kind(error: sqlite3.Error, maybe_done: bool) -> AgentStoreError:
     if isinstance(error, sqlite3.OperationalError):
         return UnavailableError(f"SQLite: {error}", maybe_done=maybe_done)
     return StorageError(f"SQLite: {error}")
+
+
+# What SQLite says, for Python 3.10, which does not give the name.
+_NAMES = {
+    "file is not a database": "SQLITE_NOTADB",
+    "attempt to write a readonly database": "SQLITE_READONLY",
+    "unable to open database file": "SQLITE_CANTOPEN",
+    "string or blob too big": "SQLITE_TOOBIG",
+    "database is locked": "SQLITE_BUSY",
+    "database table is locked": "SQLITE_LOCKED",
+}
 
 
 def _deliver(jobs: Sequence[_Job]) -> None:

@@ -85,6 +85,7 @@ def inspect(path: str, timeout: float) -> Readiness:
     if not os.path.exists(path) or os.path.getsize(path) == 0:
         return "absent"
     with closing(_connect(path, "rw", timeout, "query_only = ON")) as connection:
+        connection.execute("BEGIN")  # one view: another process may be setting up just now
         return _readiness(connection, path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta, timezone
@@ -27,7 +28,7 @@ LONG_AGO = datetime(2001, 1, 1, tzinfo=timezone.utc)
 FAR_AHEAD = datetime(2100, 1, 1, tzinfo=timezone.utc)
 
 
-class Stage:
+class Stage(ABC):
     """What the kit asks of a backend's test class. Only `open_backend` must be written."""
 
     clock: Literal["store", "client"] = "store"
@@ -36,9 +37,9 @@ class Stage:
     examples = 30
     """How many examples hypothesis tries for each property."""
 
+    @abstractmethod
     async def open_backend(self) -> Log:
         """A backend object that nothing used yet. Its store may be shared with other tests and need not be empty."""
-        raise NotImplementedError("write open_backend(): it gives the backend under test")
 
     async def reopen_backend(self) -> Log | None:
         """Another backend object on the data of this test's `open_backend`; `None`: the data lives in the object."""

@@ -10,6 +10,9 @@ from agentstore import values
 from agentstore.errors import UnsupportedValueError
 from agentstore.messages import MESSAGE_FIELDS, Content, Message
 
+OPAQUE = "opaque"
+"""Type of the content that stands for a record in a format that nobody here can read, with its format and payload."""
+
 ODD_FIELDS = "$fields"
 """Holds a message's unknown fields whose names could be taken for something else in stored form."""
 
@@ -156,7 +159,7 @@ def decode_record(codec: Codec, format: str, payload: bytes) -> Any:
         return convert(payload)
     if _is_newer(format, (codec.format, *_converters)):
         raise ValueError(f"stored form {format} is newer than this version of agentstore: upgrade it to read this")
-    return Message("unknown", [Content("opaque", format=format, payload=payload)])
+    return Message("unknown", [Content(OPAQUE, format=format, payload=payload)])
 
 
 def _is_newer(format: str, known: tuple[str, ...]) -> bool:

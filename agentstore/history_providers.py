@@ -99,8 +99,8 @@ class StoreHistoryProvider(BaseHistoryProvider):
 
     def history(self, session: AgentSession | str) -> SessionHistory:
         """Everything that is stored of the session (or session id) under this provider's source."""
-        session_id = session.session_id if isinstance(session, AgentSession) else session
-        return self.store.session(session_id, source_id=self.source_id)
+        session_id = session if isinstance(session, str) else session.session_id
+        return self.store.session(session_id, source_id=self.source_id, codec=self.codec)
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
@@ -121,7 +121,7 @@ class StoreHistoryProvider(BaseHistoryProvider):
         **kwargs: Any,
     ) -> None:
         """Append the messages, all or none, without reading the history (see `agentstore.replay.append_distinct`)."""
-        await append_distinct(self._chat(session_id), _codec, messages)
+        await append_distinct(self._chat(session_id), self.codec, messages)
 
     async def clear(self, session: AgentSession | str) -> int:
         """Drop the messages of the session (or session id) under this source; returns how many."""

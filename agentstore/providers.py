@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from agentstore.codec import MessageCodec
+from agentstore.codec import Codec, MessageCodec
 from agentstore.errors import ConfigurationError, SaveError
 from agentstore.keys import check_id
 from agentstore.messages import Message
@@ -24,7 +24,6 @@ OnServiceManaged = Literal["skip", "store_only", "error"]
 OnSaveError = Literal["raise", "log"]
 
 _LOADED = "agentstore.loaded"  # in a context's metadata: by source id, the window that its provider loaded
-_codec = MessageCodec()
 _logger = logging.getLogger("agentstore")
 
 
@@ -98,6 +97,9 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
     * A failing save raises `SaveError`, which holds the answer; `on_save_error="log"` logs it instead.
     """
 
+    codec: Codec = MessageCodec()
+    """How the provider's kind of message is stored and compared."""
+
     def __init__(
         self,
         source_id: str,
@@ -161,9 +163,13 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
             return
         loaded = await self.get_messages(context.session_id, state=state)
         context.metadata.setdefault(_LOADED, {})[self.source_id] = loaded
-        if not _replayed(context, context.input_messages):
+        if not self._replayed(context, context.input_messages):
             shown = await filtered(self.provide_output_filter, loaded)
-            context.extend_messages(self, without_orphans(shown))
+            context.extend_messages(self, await self.for_model(shown))
+
+    async def for_model(self, messages: list[Message]) -> list[Message]:
+        """What of the loaded messages the model is to see: no result without its call, nothing that nobody can read."""
+        return without_orphans(messages)
 
     async def after_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
@@ -188,10 +194,19 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
         if self.store_inputs:
             inputs = [message for message in context.input_messages if attributed_to(message) not in skipped]
             inputs = await filtered(self.store_input_filter, inputs)
-            turn += inputs[_replayed(context, inputs) :]
+            turn += inputs[self._replayed(context, inputs) :]
         if self.store_outputs and context.response is not None:
             turn += await filtered(self.store_output_filter, context.response.messages)
         return [without_attribution(message) for message in turn]
+
+    def _replayed(self, context: SessionContext, inputs: Sequence[Message]) -> int:
+        """How many of the inputs, from the first one on, repeat the window that was loaded for this run."""
+        windows = list(context.metadata.get(_LOADED, {}).values())
+        if not windows or not any(message.role in ANSWER_ROLES for message in inputs):
+            return 0
+        loaded = windows[0]
+        stored, whole = (loaded.stored, loaded.whole) if isinstance(loaded, Window) else (loaded, True)
+        return replayed(seen(self.codec, stored), seen(self.codec, inputs), whole=whole)
 
 
 async def filtered(change: Filter | None, messages: list[Message]) -> list[Message]:
@@ -211,13 +226,3 @@ def _loading_sources(agent: Any, context: SessionContext) -> set[str]:
     providers = getattr(agent, "context_providers", ())
     configured = {provider.source_id for provider in providers if isinstance(provider, HistoryProvider)}
     return configured | set(context.metadata.get(_LOADED, ()))
-
-
-def _replayed(context: SessionContext, inputs: Sequence[Message]) -> int:
-    """How many of the inputs, from the first one on, repeat the window that was loaded for this run."""
-    windows = list(context.metadata.get(_LOADED, {}).values())
-    if not windows or not any(message.role in ANSWER_ROLES for message in inputs):
-        return 0
-    loaded = windows[0]
-    stored, whole = (loaded.stored, loaded.whole) if isinstance(loaded, Window) else (loaded, True)
-    return replayed(seen(_codec, stored), seen(_codec, inputs), whole=whole)

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from agentstore.codec import OPAQUE
+
 M = TypeVar("M")
 
 Key = tuple[str, Any]  # what joins a call and its result: the kind of call, and the call's id
@@ -19,7 +21,7 @@ class Pairing(NamedTuple):
     reach: list[int]
     """For each message, the last one that must stay with it."""
     orphans: dict[int, set[int]]
-    """By message, the places of contents that answer a call which is not there."""
+    """By message, the places of contents that answer a call which is not there, or that nobody can read."""
 
 
 def units(messages: Sequence[M]) -> list[list[M]]:
@@ -33,7 +35,7 @@ def units(messages: Sequence[M]) -> list[list[M]]:
 
 
 def without_orphans(messages: Sequence[M]) -> list[M]:
-    """The messages without results (and answers to approvals) whose call is not among them.
+    """The messages without results (and answers to approvals) whose call is not among them, and without the opaque.
 
     A message of which nothing is left is left out; one of which something is left is copied.
     """
@@ -56,6 +58,9 @@ def pair(messages: Sequence[Any]) -> Pairing:
     for index, message in enumerate(messages):
         reach[index] = max(reach[index], _follower(messages, index))
         for place, content in enumerate(message.contents):
+            if content.type == OPAQUE:  # no model can read it
+                orphans[index].add(place)
+                continue
             _open(pending, content, index)
             if (key := _answered(content)) is None:
                 continue

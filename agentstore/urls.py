@@ -15,7 +15,7 @@ from agentstore.errors import ConfigurationError
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-_UNSAFE = re.compile(r"[\x00-\x20\x7f]")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def parse_url(url: str) -> StoreURL:
 def _parsed(scheme: str, rest: str) -> StoreURL | str:
     """The parts, or what is wrong with them."""
     if _UNSAFE.search(rest):
-        return "has white space or a control character: percent-encode it"
+        return "has a control character: percent-encode it"
     try:
         # The scheme is swapped: urlsplit treats brackets, fragments and relative paths differently for some.
         parts = urlsplit("store://" + rest)
@@ -65,6 +65,8 @@ def _parsed(scheme: str, rest: str) -> StoreURL | str:
         path = unquote(parts.path[1:], errors="strict")
     except ValueError:
         return "cannot be parsed: check its host, its query and its percent-encoding"
+    if " " in parts.netloc:
+        return "has a space before its path: percent-encode it"
     if parts.fragment:
         return "has a '#': write it as %23"
     if host and "@" in rest.removeprefix(parts.netloc):

@@ -36,7 +36,6 @@ from agentstore.backend import (
 )
 from agentstore.errors import ClosedError, ConfigurationError
 from agentstore.keys import SessionKey
-from agentstore.settle import settled
 from agentstore.urls import StoreURL, read_options
 from agentstore_sqlite_lanes import Lane, Work, translated
 
@@ -159,10 +158,10 @@ class SQLiteBackend:
     async def restore(
         self, key: SessionKey, pages: AsyncIterator[Sequence[StoredRecord]], *, begin_ttl: int | None = None
     ) -> bool:
-        staged = await settled(self._write(partial(work.stage, key=key)))
+        staged = await self._write(partial(work.stage, key=key))
         async for page in pages:
-            await settled(self._write(partial(work.fill, session=staged, page=page)))
-        return await settled(self._write(partial(work.link, session=staged, key=key, ttl=begin_ttl)))
+            await self._write(partial(work.fill, session=staged, page=page))
+        return await self._write(partial(work.link, session=staged, key=key, ttl=begin_ttl))
 
     def info(self, key: SessionKey) -> Future[StoredInfo | None]:
         return self._read(partial(work.info, key=key))
@@ -187,7 +186,7 @@ class SQLiteBackend:
         purged, last = 0, 0
         while page := await self._read(partial(work.expired, namespace=namespace, after=last)):
             for session in page:
-                purged += await settled(self._write(partial(work.purge, session=session)))
+                purged += await self._write(partial(work.purge, session=session))
             last = page[-1]
         return purged
 

@@ -1,0 +1,1 @@
+"""Chat clients: import the one you mean from its module."""

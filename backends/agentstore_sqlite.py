@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+import agentstore_sqlite_catalog as catalog
+import agentstore_sqlite_log as log
 import agentstore_sqlite_schema as schema
-import agentstore_sqlite_work as work
 from agentstore.backend import (
     Append,
     Limits,
@@ -130,7 +131,7 @@ class SQLiteBackend:
             await asyncio.to_thread(lanes.join)
 
     def append(self, key: SessionKey, append: Append) -> Future[Written | Refused]:
-        return self._write(partial(work.append, key=key, append=append))
+        return self._write(partial(log.append, key=key, append=append))
 
     def read(
         self,
@@ -141,62 +142,62 @@ class SQLiteBackend:
         limit: int | None = None,
         newest: bool = False,
     ) -> Future[list[StoredRecord]]:
-        return self._read(partial(work.read, key=key, after=after, before=before, limit=limit, newest=newest))
+        return self._read(partial(log.read, key=key, after=after, before=before, limit=limit, newest=newest))
 
     def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> Future[int]:
-        return self._write(partial(work.truncate, key=key, after=after, before=before))
+        return self._write(partial(log.truncate, key=key, after=after, before=before))
 
     def replace(self, key: SessionKey, replace: Replace) -> Future[Written | Refused]:
-        return self._write(partial(work.replace, key=key, replace=replace))
+        return self._write(partial(log.replace, key=key, replace=replace))
 
     def update(self, key: SessionKey, record: Record) -> Future[bool]:
-        return self._write(partial(work.update, key=key, record=record))
+        return self._write(partial(log.update, key=key, record=record))
 
     def remove_newest(self, key: SessionKey, seq: int, digest: bytes) -> Future[bool]:
-        return self._write(partial(work.remove_newest, key=key, seq=seq, digest=digest))
+        return self._write(partial(log.remove_newest, key=key, seq=seq, digest=digest))
 
     async def restore(
         self, key: SessionKey, pages: AsyncIterator[Sequence[StoredRecord]], *, begin_ttl: int | None = None
     ) -> bool:
-        staged = await self._write(partial(work.stage, key=key))
+        staged = await self._write(partial(log.stage, key=key))
         async for page in pages:
-            await self._write(partial(work.fill, session=staged, page=page))
-        return await self._write(partial(work.link, session=staged, key=key, ttl=begin_ttl))
+            await self._write(partial(log.fill, session=staged, page=page))
+        return await self._write(partial(log.link, session=staged, key=key, ttl=begin_ttl))
 
     def info(self, key: SessionKey) -> Future[StoredInfo | None]:
-        return self._read(partial(work.info, key=key))
+        return self._read(partial(catalog.info, key=key))
 
     def list(
         self, namespace: str, *, source_id: str | None, limit: int, start: tuple[int, str, str] | None
     ) -> Future[Sequence[StoredInfo]]:
-        return self._read(partial(work.listing, namespace=namespace, source=source_id, limit=limit, start=start))
+        return self._read(partial(catalog.listing, namespace=namespace, source=source_id, limit=limit, start=start))
 
     def annotate(
         self, key: SessionKey, old: bytes | None, new: bytes | None, *, begin_ttl: int | None = None
     ) -> Future[bool]:
-        return self._write(partial(work.annotate, key=key, old=old, new=new, ttl=begin_ttl))
+        return self._write(partial(catalog.annotate, key=key, old=old, new=new, ttl=begin_ttl))
 
     def expire(self, key: SessionKey, at: int | None) -> Future[None]:
-        return self._write(partial(work.expire, key=key, at=at))
+        return self._write(partial(catalog.expire, key=key, at=at))
 
     def delete(self, key: SessionKey) -> Future[bool]:
-        return self._write(partial(work.delete, key=key))
+        return self._write(partial(catalog.delete, key=key))
 
     async def purge(self, namespace: str | None) -> int:
         purged, last = 0, 0
-        while page := await self._read(partial(work.expired, namespace=namespace, after=last)):
+        while page := await self._read(partial(catalog.expired, namespace=namespace, after=last)):
             for session in page:
-                purged += await self._write(partial(work.purge, session=session))
+                purged += await self._write(partial(catalog.purge, session=session))
             last = page[-1]
         return purged
 
     def save_snapshot(
         self, key: SessionKey, snapshot: SnapshotWrite, *, begin_ttl: int | None = None
     ) -> Future[int | Refused]:
-        return self._write(partial(work.save_snapshot, key=key, snapshot=snapshot, ttl=begin_ttl))
+        return self._write(partial(catalog.save_snapshot, key=key, snapshot=snapshot, ttl=begin_ttl))
 
     def load_snapshot(self, key: SessionKey) -> Future[StoredSnapshot | None]:
-        return self._read(partial(work.load_snapshot, key=key))
+        return self._read(partial(catalog.load_snapshot, key=key))
 
     def _write(self, step: Work[T]) -> Future[T]:
         return self._ours().writer.do(step)

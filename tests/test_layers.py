@@ -113,7 +113,7 @@ def _core_module(file: str) -> str | None:
 
 
 def _family(module: str) -> str:
-    """`sqlite` for `agentstore_sqlite` and `agentstore_sqlite_work`."""
+    """`sqlite` for `agentstore_sqlite` and `agentstore_sqlite_log`."""
     return module.split("_")[1] if module.startswith("agentstore_") else ""
 
 

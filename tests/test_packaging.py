@@ -55,7 +55,7 @@ def test_the_wheel_holds_every_backend_with_its_entry_point(wheel: Path) -> None
     assert not any(name.startswith("backends/") for name in names)
     section = entry_points.partition("[agentstore.backends]")[2].partition("[")[0]
     named = {f"{module}.py" for module in re.findall(r"= (\w+):", section)}
-    # Those of a family, such as agentstore_sqlite_work, serve the backend whose name they begin with.
+    # Those of a family, such as agentstore_sqlite_log, serve the backend whose name they begin with.
     assert {module for module in modules if module.count("_") == 1} == named
 
 

@@ -1,0 +1,192 @@
+"""What each operation on messages does inside one SQLite transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from agentstore.backend import (
+    ANSWERS_KEPT,
+    Append,
+    Current,
+    Plan,
+    Record,
+    Refused,
+    Replace,
+    StoredRecord,
+    Written,
+    activity_minute,
+    plan_append,
+)
+from agentstore.errors import StorageError, UnavailableError
+from agentstore.keys import SessionKey
+from agentstore_sqlite_rows import REMOVE, SAVE_SNAPSHOT, TOP, TOUCH, Found, begin, find, now, remove_session, touch
+
+STAGED_MICROSECONDS = 24 * 3600 * 1_000_000
+"""How long a restore may take; what one leaves behind after that is purged."""
+ROWS_TOGETHER = 16
+"""Most messages that one statement inserts."""
+KNOWN = "SELECT id & 4294967295, digest FROM message WHERE id >> 32 = ? AND id_hash = ?"
+NEWEST = """
+    SELECT id & 4294967295, digest, length(CAST(payload AS BLOB)) FROM message
+    WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1
+"""
+INSERT = "INSERT INTO message (id, id_hash, digest, created_at, format, payload) VALUES "
+ROW = "(?, ?, ?, ?, ?, CAST(? AS TEXT))"
+MEASURE = "SELECT count(*), coalesce(sum(length(CAST(payload AS BLOB))), 0) FROM message WHERE id >= ? AND id < ?"
+REWRITE = "UPDATE message SET digest = ?, format = ?, payload = CAST(? AS TEXT) WHERE id = ?"
+READ = """
+    SELECT m.id & 4294967295, m.created_at, m.id_hash, m.digest, m.format, CAST(m.payload AS BLOB)
+    FROM session s CROSS JOIN message m
+    WHERE s.hash = ? AND (s.expires_at IS NULL OR s.expires_at > ?)
+      AND m.id > (s.id << 32) + ? AND m.id < (s.id << 32) + ?
+    ORDER BY m.id {order} LIMIT ?
+"""
+READ_OLDEST, READ_NEWEST = READ.format(order="ASC"), READ.format(order="DESC")
+ANSWER = "SELECT answer FROM answer WHERE session = ? AND token = ?"
+REMEMBER = "INSERT OR REPLACE INTO answer (session, slot, token, answer) VALUES (?, ?, ?, ?)"
+LINK = "UPDATE session SET hash = ?, created_at = ?, updated_at = ?, minute = ?, expires_at = ? WHERE id = ?"
+
+
+def append(connection: sqlite3.Connection, key: SessionKey, append: Append) -> Written | Refused:
+    found = find(connection, key)
+    if append.retry and found and (row := connection.execute(ANSWER, (found.id, append.token)).fetchone()):
+        return msgspec.msgpack.decode(row[0], type=Written)
+    current = _current(connection, found, append) if found else Current()
+    plan = plan_append(append, current)
+    if isinstance(plan, Refused):
+        return plan
+    found = found or begin(connection, key, key.hash, append.ttl)
+    answer = _write(connection, found, append, plan, current)
+    remembered = (found.id, found.calls % ANSWERS_KEPT, append.token, msgspec.msgpack.encode(answer))
+    connection.execute(REMEMBER, remembered)
+    return answer
+
+
+def replace(connection: sqlite3.Connection, key: SessionKey, replace: Replace) -> Written | Refused:
+    found = find(connection, key)
+    current = _current(connection, found, replace) if found else Current()
+    kept = {id_hash: known for id_hash, known in current.known.items() if known[0] <= replace.after}
+    current = msgspec.structs.replace(current, known=kept)
+    plan = plan_append(replace, current)
+    if isinstance(plan, Refused):
+        return plan
+    if found:
+        _remove(connection, found, found.bounds[0] + replace.after + 1, found.bounds[1])
+    elif not replace.records:
+        return plan.answer(replace, current, 1)
+    return _write(connection, found or begin(connection, key, key.hash, replace.begin_ttl), replace, plan, current)
+
+
+def _current(connection: sqlite3.Connection, found: Found, write: Append | Replace) -> Current:
+    known = {
+        record.id_hash: row
+        for record in write.records
+        if not record.fresh and (row := connection.execute(KNOWN, (found.id, record.id_hash)).fetchone())
+    }
+    newest = connection.execute(NEWEST, found.bounds).fetchone() if write.expected_last is not None else None
+    return Current(newest[0] if newest else 0, known, found.snapshot_version, found.snapshot_format)
+
+
+def _write(
+    connection: sqlite3.Connection, found: Found, write: Append | Replace, plan: Plan, current: Current
+) -> Written:
+    first, moment = found.last_seq + 1, now()
+    last_seq = found.last_seq + len(plan.new)
+    if last_seq >= TOP:
+        raise StorageError("the session has used up its 2**32 seqs: fork it to go on")
+    rows = [(seq, r.id_hash, r.digest, moment, r.format, r.payload) for seq, r in enumerate(plan.new, first)]
+    _insert(connection, found.id, rows)
+    size = sum([len(record.payload) for record in plan.new])
+    calls, ttl = (1, write.ttl) if isinstance(write, Append) else (0, None)
+    touch(connection, found, last_seq=last_seq, count=len(rows), bytes=size, calls=calls, ttl=ttl)
+    if plan.snapshot:
+        connection.execute(SAVE_SNAPSHOT, (found.id, plan.snapshot.format, plan.snapshot.payload))
+    return plan.answer(write, current, first)
+
+
+def _insert(connection: sqlite3.Connection, session: int, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows that start with their seq, several with each statement."""
+    for start in range(0, len(rows), ROWS_TOGETHER):
+        some = rows[start : start + ROWS_TOGETHER]
+        values = [value for row in some for value in ((session << 32) + row[0], *row[1:])]
+        connection.execute(INSERT + ", ".join([ROW] * len(some)), values)
+
+
+def _remove(connection: sqlite3.Connection, found: Found, start: int, end: int) -> int:
+    count: int
+    count, size = connection.execute(MEASURE, (start, end)).fetchone()
+    connection.execute(REMOVE, (start, end))
+    touch(connection, found, count=-count, bytes=-size)
+    return count
+
+
+def read(
+    connection: sqlite3.Connection, key: SessionKey, after: int, before: int | None, limit: int | None, newest: bool
+) -> list[StoredRecord]:
+    bounds = min(after, TOP), TOP if before is None else min(before, TOP)
+    values = key.hash, now(), *bounds, -1 if limit is None else min(limit, TOP)
+    rows = connection.execute(READ_NEWEST if newest else READ_OLDEST, values).fetchall()
+    if newest:
+        rows.reverse()
+    return [StoredRecord(*row) for row in rows]
+
+
+def truncate(connection: sqlite3.Connection, key: SessionKey, after: int | None, before: int | None) -> int:
+    if (found := find(connection, key)) is None:
+        return 0
+    start, end = found.bounds
+    if after is not None:
+        return _remove(connection, found, start + min(after, TOP - 1) + 1, end)
+    return _remove(connection, found, start, min(start + (before or 0), end))
+
+
+def update(connection: sqlite3.Connection, key: SessionKey, record: Record) -> bool:
+    found = find(connection, key)
+    known = connection.execute(KNOWN, (found.id, record.id_hash)).fetchone() if found else None
+    if found is None or known is None:
+        return False
+    place = (found.id << 32) + known[0]
+    _, size = connection.execute(MEASURE, (place, place + 1)).fetchone()
+    connection.execute(REWRITE, (record.digest, record.format, record.payload, place))
+    touch(connection, found, bytes=len(record.payload) - size)
+    return True
+
+
+def remove_newest(connection: sqlite3.Connection, key: SessionKey, seq: int, digest: bytes) -> bool:
+    found = find(connection, key)
+    newest = connection.execute(NEWEST, found.bounds).fetchone() if found else None
+    if found is None or newest is None or newest[:2] != (seq, digest):
+        return False
+    place = (found.id << 32) + seq
+    connection.execute(REMOVE, (place, place + 1))
+    touch(connection, found, count=-1, bytes=-newest[2])
+    return True
+
+
+def stage(connection: sqlite3.Connection, key: SessionKey) -> int:
+    return begin(connection, key, None, STAGED_MICROSECONDS).id
+
+
+def fill(connection: sqlite3.Connection, session: int, page: Sequence[StoredRecord]) -> None:
+    _insert(connection, session, [(r.seq, r.id_hash, r.digest, r.created_at, r.format, r.payload) for r in page])
+
+
+def link(connection: sqlite3.Connection, session: int, key: SessionKey, ttl: int | None) -> bool:
+    if find(connection, key):
+        remove_session(connection, session)
+        return False
+    moment = now()
+    linked = (key.hash, moment, moment, activity_minute(moment), None if ttl is None else moment + ttl, session)
+    if connection.execute(LINK, linked).rowcount != 1:
+        raise UnavailableError(
+            "the restore was deleted, or purged after a day, before it was finished; nothing was written"
+        )
+    start, end = session << 32, (session + 1) << 32
+    newest = connection.execute(NEWEST, (start, end)).fetchone()
+    count, size = connection.execute(MEASURE, (start, end)).fetchone()
+    connection.execute(TOUCH, (newest[0] if newest else 0, count, size, 0, moment, None, session))
+    return True

@@ -55,27 +55,27 @@ def dump(value: object) -> bytes:
 def load(data: bytes) -> Any:
     """The value that `dump` was given; raises `ValueError` for anything that `dump` does not write."""
     try:
-        return _on_any_stack(_load, data)
+        return on_any_stack(_load, data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"not readable as JSON: {error}") from error
 
 
 def plain_json(tagged: object) -> bytes:
     """A tagged value as JSON."""
-    return _on_any_stack(_encode, tagged)
+    return on_any_stack(_encode, tagged)
 
 
 def canonical(tagged: object) -> bytes:
     """A tagged value as JSON with sorted keys: equal for equal values, whatever the order of their keys."""
-    data = _on_any_stack(_encode_sorted, tagged)
+    data = on_any_stack(_encode_sorted, tagged)
     if b"$" in data and b'"$dict"' in data:
-        return _on_any_stack(_encode_sorted, _on_any_stack(_sorted_pairs, tagged))
+        return on_any_stack(_encode_sorted, on_any_stack(_sorted_pairs, tagged))
     return data
 
 
 def tag(value: object, path: Path = None) -> Any:
     """The value with only plain JSON left in it, copied where that differs; `path` is where it stands, for errors."""
-    return _on_any_stack(_tag, value, path, 0)
+    return on_any_stack(_tag, value, path, 0)
 
 
 def untag(value: Any) -> Any:
@@ -229,7 +229,7 @@ def _sorted_pairs(tagged: Any) -> Any:
     return {name: _sorted_pairs(item) for name, item in tagged.items()}
 
 
-def _on_any_stack(work: Callable[..., T], *arguments: Any) -> T:
+def on_any_stack(work: Callable[..., T], *arguments: Any) -> T:
     """Do the work, if need be in a thread of its own: what can be stored and read must not depend on who asks."""
     try:
         return work(*arguments)

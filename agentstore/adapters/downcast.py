@@ -4,65 +4,144 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections import UserString
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from enum import Enum
+from itertools import count
 from typing import Any, TypeVar
 
+import msgspec
+
+from agentstore import values
 from agentstore.errors import UnsupportedValueError
 
 T = TypeVar("T")
 
-MAX_DEPTH = 100
-"""Containers nested deeper than this become text."""
+Fields = Callable[[Any], Mapping[str, Any] | None]
+"""Gives the fields of a framework's own object, not copied, and `None` for anything else."""
 
 _EXACT = (type(None), bool, int, float, str, bytes, datetime)
-_BASES: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (int, int),
-    (float, float),
-    (str, lambda text: str.__str__(text)),
-    (bytes, bytes),
-    (datetime, lambda time: datetime.fromisoformat(time.isoformat())),
+_LEVELS = values.MAX_DEPTH - 1  # the message itself is the first
+_TO_BASE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__index__),
+    (float, float.__float__),
+    (str, str.__str__),
+    ((bytes, bytearray, memoryview), bytes),  # type: ignore[assignment]
 )
 _logger = logging.getLogger("agentstore")
 
 
-def encoded_or_downcast(encode: Callable[[dict[str, Any]], T], shape: dict[str, Any]) -> T:
-    """What `encode` makes of the shape; where it refuses a value, of the shape with plain ones, and the path is logged.
+def log_downcast(error: UnsupportedValueError) -> None:
+    """Tell which value the core refused, by its path."""
+    _logger.warning("stored with plain values: %s", str(error).replace("; nothing was written", ""))
 
-    An enum becomes its value, a model or dataclass a dict, a set a list, a subclass its base, the rest `str`.
+
+def downcast(shape: Mapping[str, Any], fields: Fields = lambda value: None) -> dict[str, Any]:
+    """A message's dict shape with only values that the core stores exactly, as near to the given ones as can be.
+
+    An enum becomes its value, a model, dataclass or other mapping a dict, a set a list (sorted, so that it is the same
+    in every process), a subclass its base, the rest `str`; also what contains itself, or is nested too deep for the
+    core. A key becomes text, and stays apart from those that are there already. Never raises.
     """
-    try:
-        return encode(shape)
-    except UnsupportedValueError as error:
-        _logger.warning("stored with plain values: %s", str(error).replace("; nothing was written", ""))
-    return encode({name: downcast(value) for name, value in shape.items()})
+    walk = _Walk(fields)
+    return {name: walk.plain(value) for name, value in shape.items()}
 
 
-def downcast(value: Any, depth: int = 0) -> Any:
-    """A value that the core stores exactly, as near to the given one as it can be."""
-    if type(value) in _EXACT:
-        return value
-    if isinstance(value, Enum):
-        return downcast(value.value, depth)
-    if depth >= MAX_DEPTH:
-        return str(value)
-    if (fields := _fields(value)) is not None:
-        return {str(name): downcast(item, depth + 1) for name, item in fields.items()}
-    if type(value) is tuple:
-        return tuple([downcast(item, depth + 1) for item in value])
-    if isinstance(value, Sequence | Set) and not isinstance(value, _EXACT):
-        return [downcast(item, depth + 1) for item in value]
-    return next((to_base(value) for base, to_base in _BASES if isinstance(value, base)), str(value))
+def text_of(value: Any) -> str:
+    """`str(value)` as an exact str, also where the value has none."""
+    text = _ask(lambda: str.__str__(str(value)))
+    return f"<{type(value).__qualname__} without a text>" if text is None else text
 
 
-def _fields(value: Any) -> Mapping[Any, Any] | None:
+class _Walk:
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+        self._within: set[int] = set()  # ids of the containers around the value at hand
+
+    def plain(self, value: Any) -> Any:
+        if type(value) in _EXACT:
+            return value
+        if _ask(lambda: isinstance(value, Enum)):
+            return self.plain(value.value)
+        if id(value) in self._within:
+            return f"<{type(value).__qualname__} that contains itself>"
+        surface = _ask(lambda: _surface(value, self._fields))
+        if surface is None or len(self._within) >= _LEVELS:
+            return text_of(value) if type(surface) not in _EXACT or surface is None else surface
+        self._within.add(id(value))
+        inner = self._inner(surface)
+        self._within.discard(id(value))
+        return inner
+
+    def _inner(self, surface: Any) -> Any:
+        if type(surface) is dict:
+            return {name: self.plain(surface[key]) for name, key in self._names(surface)}
+        if type(surface) is list:
+            return [self.plain(item) for item in surface]
+        if type(surface) is tuple:
+            return tuple([self.plain(item) for item in surface])
+        if type(surface) is set:
+            return sorted([self.plain(item) for item in surface], key=_order)
+        return surface
+
+    def _names(self, fields: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+        """A name for each key; keys that are texts keep theirs."""
+        taken = {key for key in fields if type(key) is str}
+        for key in fields:
+            name = key if type(key) is str else next(name for name in self._candidates(key) if name not in taken)
+            taken.add(name)
+            yield name, key
+
+    def _candidates(self, key: Any) -> Iterator[str]:
+        name, kind = text_of(self.plain(key)), type(key).__qualname__
+        yield name
+        yield f"{name} ({kind})"
+        for number in count(2):
+            yield f"{name} ({kind} {number})"
+
+
+def _surface(value: Any, fields: Fields) -> Any:
+    """The value as a dict, list, tuple or set of whatever is in it, or as a plain one; `None` if it is neither."""
+    if (found := fields(value)) is not None or (found := _fields_of(value)) is not None:
+        return dict(found)
+    if isinstance(value, tuple):
+        return tuple(value)
+    if isinstance(value, set | frozenset):
+        return set(value)
+    for base, to_base in _TO_BASE:
+        if isinstance(value, base):
+            return to_base(value)
+    if isinstance(value, datetime):
+        return datetime.combine(value.date(), value.timetz())
+    if isinstance(value, Sequence | Set) and not isinstance(value, range | UserString):
+        return list(value)
+    return None
+
+
+def _fields_of(value: Any) -> Mapping[Any, Any] | None:
     if isinstance(value, Mapping):
         return value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if isinstance(value, type):
+        return None
+    if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.structs.asdict(value)
     for method in ("model_dump", "to_dict"):  # pydantic models, and the objects of most frameworks
         dump = getattr(value, method, None)
-        if callable(dump) and not isinstance(value, type) and isinstance(fields := dump(), Mapping):
+        if callable(dump) and isinstance(fields := dump(), Mapping):
             return fields
     return None
+
+
+def _order(plain: Any) -> bytes:
+    return values.canonical(values.tag(plain))
+
+
+def _ask(question: Callable[[], T]) -> T | None:
+    """The answer of a stranger's code; `None` where it fails."""
+    try:
+        return question()
+    except Exception:  # it can raise anything, and a run must not fail over one of its values
+        return None

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from collections.abc import Iterable
 from hashlib import blake2b
-from secrets import token_hex
+from random import Random
 from typing import Any, NamedTuple
 
 from agentstore.backend import Limits, Record
 from agentstore.codec import Codec, digest
 from agentstore.errors import ConflictError, PayloadTooLargeError, UnsupportedValueError
 
+_random = (
+    Random()
+)  # of our own: users seed the common one, and a call to the system's lets go of the interpreter's lock
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_random.seed)
+_VERSION_7 = 0x7 << 76 | 0b10 << 62
+_RANDOM = 2**80 - 1 & ~(0xF << 76 | 0b11 << 62)
+_is_bytes = re.compile("[0-7][0-9a-f]{31}").fullmatch
+
 
 class Batch(NamedTuple):
     """The records of one write, each id once, and for each given message the place of its record."""
 
+    token: bytes
+    """16 bytes that no other call has."""
     records: tuple[Record, ...]
     ids: list[str]
     places: list[int]
@@ -26,11 +40,13 @@ def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idemp
     Raises `ConflictError` where one id stands for two different messages, `PayloadTooLargeError`, and what the codec
     raises; then nothing is written.
     """
+    call = new_call()
     records: dict[str, Record] = {}
     order: list[str] = []
     for position, message in enumerate(_checked(messages)):
+        new_id = f"{call + position:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
         try:
-            message_id, record = _encode(codec, message, position, idempotency_key)
+            message_id, record = _encode(codec, message, new_id, fresh=idempotency_key is None)
         except UnsupportedValueError as error:
             raise UnsupportedValueError(f"message {position} of the batch: {error}") from error
         check_size(record.payload, limits, f"message {position}")
@@ -40,7 +56,8 @@ def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idemp
         order.append(message_id)
     check_total(records.values(), limits)
     places = {message_id: place for place, message_id in enumerate(records)}
-    return Batch(tuple(records.values()), list(records), [places[message_id] for message_id in order])
+    token = call.to_bytes(16, "big")
+    return Batch(token, tuple(records.values()), list(records), [places[message_id] for message_id in order])
 
 
 def encode_one(codec: Codec, message: Any, limits: Limits) -> Record:
@@ -53,9 +70,21 @@ def encode_one(codec: Codec, message: Any, limits: Limits) -> Record:
 
 
 def hash_id(message_id: str) -> bytes:
-    """16 bytes that stand for any text, lone surrogates too."""
+    """16 bytes that stand for any text, lone surrogates too.
+
+    32 hex digits below 8000… are those bytes themselves, so that ids with the time in front lie together in an index;
+    any other text has a hash with the first bit set.
+    """
+    if _is_bytes(message_id):
+        return bytes.fromhex(message_id)
     data = message_id.encode("utf-8", "surrogatepass")
-    return blake2b(data, digest_size=16, person=b"agentstore.id1").digest()
+    hashed = blake2b(data, digest_size=16, person=b"agentstore.id1").digest()
+    return bytes([hashed[0] | 0x80]) + hashed[1:]
+
+
+def new_call() -> int:
+    """A number that no other call has: a UUID of version 7 (RFC 9562), the time in front; new ids count up from it."""
+    return (time.time_ns() // 1_000_000 & 2**48 - 1) << 80 | _random.getrandbits(80) & _RANDOM | _VERSION_7
 
 
 def derived_id(*parts: str | int) -> str:
@@ -91,8 +120,8 @@ def _checked(messages: Iterable[Any]) -> Iterable[Any]:
     return messages
 
 
-def _encode(codec: Codec, message: Any, position: int, idempotency_key: str | None) -> tuple[str, Record]:
-    new_id = token_hex(16) if idempotency_key is None else derived_id(idempotency_key, position)
+def _encode(codec: Codec, message: Any, new_id: str, *, fresh: bool) -> tuple[str, Record]:
+    """The message's id and record; one without an id gets the new one, which is `fresh` if it was made at random."""
     find_id = getattr(codec, "find_id", None)
     given = find_id is not None and find_id(message) is None and codec.assign_id(message, new_id)
     message_id, identity, payload = codec.encode(message)
@@ -102,6 +131,5 @@ def _encode(codec: Codec, message: Any, position: int, idempotency_key: str | No
             _, identity, payload = codec.encode(message)
         message_id = new_id
     if not message_id:
-        raise ValueError(f"message {position} has an empty message_id; nothing was written")
-    fresh = given and idempotency_key is None
-    return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, fresh)
+        raise ValueError("a message has an empty message_id; nothing was written")
+    return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, given and fresh)

@@ -84,7 +84,7 @@ def encode_shape(shape: dict[str, Any]) -> Encoded:
     for index, content in enumerate(shape["contents"]):
         if type(content) not in (Content, dict) or type(content.get("type")) is not str:
             raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")
-    if odd := [name for name in shape if name not in MESSAGE_FIELDS and not _is_safe(name)]:
+    if not shape.keys() <= MESSAGE_FIELDS and (odd := [name for name in shape if not _is_safe(name)]):
         kept = {name: value for name, value in shape.items() if name not in odd}
         shape = {**kept, ODD_FIELDS: {name: shape[name] for name in odd}}
     whole = {"v": 1, **shape}
@@ -103,15 +103,16 @@ def decode_shape(payload: bytes) -> dict[str, Any]:
         raise ValueError("not a message in a stored form of agentstore")
     if version != 1:
         raise ValueError(f"stored form v{version} is not known to this version of agentstore: upgrade it to read this")
-    odd = shape.pop(ODD_FIELDS, {})
-    if type(odd) is not dict or any(_is_safe(name) or name in MESSAGE_FIELDS for name in odd):
-        raise ValueError(f"a {ODD_FIELDS!r} that no version known here writes")
-    shape.update(odd)
+    if ODD_FIELDS in shape:
+        odd = shape.pop(ODD_FIELDS)
+        if type(odd) is not dict or any(map(_is_safe, odd)):
+            raise ValueError(f"a {ODD_FIELDS!r} that no version known here writes")
+        shape.update(odd)
     return shape
 
 
 def _is_safe(name: str) -> bool:
-    """Whether an unknown field can stand beside the known ones in stored form."""
+    """Whether a field can stand in stored form as it is."""
     return name != "v" and name[:1] != "$" and values.is_plain_text(name)
 
 

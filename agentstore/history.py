@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from secrets import token_bytes
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -90,7 +89,7 @@ class SessionHistory:
             write = snapshots.encode(snapshot, expected_version, self._log.limits)
         if not batch.records and write is None:
             return Appended([], 0, None)
-        append = Append(batch.records, token_bytes(16), expected_last=expected_last, snapshot=write, ttl=self._ttl)
+        append = Append(batch.records, batch.token, expected_last=expected_last, snapshot=write, ttl=self._ttl)
         await self._gate.writable()
         return self._appended(batch, await self._append(append))
 

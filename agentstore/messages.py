@@ -165,7 +165,7 @@ class Message:
         message.message_id = message_id
         message.additional_properties = {} if properties is None else properties
         message.raw_representation = None
-        message._extra = {name: data[name] for name in data if name not in MESSAGE_FIELDS}
+        message._extra = {} if data.keys() <= MESSAGE_FIELDS else _unknown(data)
         return message
 
     def __eq__(self, other: object) -> bool:
@@ -186,6 +186,10 @@ MESSAGE_FIELDS = frozenset(
     {"type", "role", "contents", "author_name", "message_id", "additional_properties", "raw_representation"}
 )
 """The fields of a message's dict that this version knows."""
+
+
+def _unknown(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name not in MESSAGE_FIELDS}
 
 
 def same(left: Any, right: Any) -> bool:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agentstore.backend import BackendFactory, Log
@@ -20,6 +19,9 @@ from agentstore.errors import ConfigurationError, MissingDependencyError, Unknow
 from agentstore.history import OnCorrupt
 from agentstore.store import HistoryStore
 from agentstore.urls import parse_url
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "agentstore.backends"
 URL_VARIABLE = "AGENTSTORE_URL"
@@ -61,7 +63,7 @@ def default_url() -> str:
 
 def backend_names() -> list[str]:
     """The URL schemes that installed distributions answer to, sorted; imports none of them."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in _entries()})
 
 
 def load_backend(scheme: str) -> BackendFactory:
@@ -88,13 +90,19 @@ def _home() -> Path:
 
 def _only_one(scheme: str) -> EntryPoint:
     # One distribution can be seen twice (installed and editable): what it names is the same.
-    entries = {(_owner(entry), entry.value): entry for entry in entry_points(group=GROUP, name=scheme)}
+    entries = {(_owner(entry), entry.value): entry for entry in _entries() if entry.name == scheme}
     if not entries:
         raise UnknownBackendError(f"no backend for {scheme}://; installed: {', '.join(backend_names()) or 'none'}")
     if len(entries) > 1:
         owners = " and ".join(sorted(f"{owner} ({value})" for owner, value in entries))
         raise ConfigurationError(f"more than one backend claims {scheme}://: {owners}; uninstall one")
     return next(iter(entries.values()))
+
+
+def _entries() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # takes longer to import than all of the core
+
+    return entry_points(group=GROUP)
 
 
 def _owner(entry: EntryPoint) -> str:

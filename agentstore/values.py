@@ -55,9 +55,11 @@ def dump(value: object) -> bytes:
 def load(data: bytes) -> Any:
     """The value that `dump` was given; raises `ValueError` for anything that `dump` does not write."""
     try:
-        return on_any_stack(_load, data)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return _load(data)
+    except msgspec.DecodeError as error:
         raise ValueError(f"not readable as JSON: {error}") from error
+    except RecursionError:
+        return _load_deep(data)
 
 
 def plain_json(tagged: object) -> bytes:
@@ -179,6 +181,13 @@ def _load(data: bytes) -> Any:
     value = _decode(data)
     # Without a "$ there is no tag anywhere, and the walk is saved; to look for the one byte first is quicker.
     return untag(value) if b"$" in data and b'"$' in data else value
+
+
+def _load_deep(data: bytes) -> Any:
+    try:
+        return on_any_stack(_load, data)
+    except RecursionError as error:
+        raise ValueError("not readable as JSON: nested too deeply") from error
 
 
 def _untag_special(name: str, body: Any) -> Any:

@@ -38,12 +38,13 @@ from agentstore.backend import (
 from agentstore.errors import ClosedError, ConfigurationError
 from agentstore.keys import SessionKey
 from agentstore.urls import StoreURL, read_options
+from agentstore_sqlite_append import Appending, append_all
 from agentstore_sqlite_lanes import Lane, Work, translated
 
 T = TypeVar("T")
 
-READERS = 4
-"""Most threads that read at once."""
+LONG_READ = 1000
+"""Reads of more messages than this, or of all, go to a thread of their own, so that short ones need not wait."""
 
 
 class SQLiteOptions(msgspec.Struct, frozen=True):
@@ -56,32 +57,23 @@ class SQLiteOptions(msgspec.Struct, frozen=True):
 
 
 class _Lanes:
-    """The threads of one backend in one process; readers start when they are needed."""
+    """The threads of one backend in one process."""
 
     def __init__(self, path: str, options: SQLiteOptions) -> None:
         writing = f"synchronous = {options.synchronous}", "cache_size = -8192"
-        self._path = path
-        self._timeout = options.timeout
-        self.writer = Lane(
-            "agentstore-sqlite-writer", partial(schema.connect, path, options.timeout, *writing), writes=True
-        )
-        self._readers: list[Lane] = []
-
-    def reader(self) -> Lane:
-        """The reader with the shortest line."""
-        free = min(self._readers, key=lambda lane: lane.waiting, default=None)
-        if free is None or (free.waiting and len(self._readers) < READERS):
-            connect = partial(schema.connect, self._path, self._timeout, "query_only = ON")
-            free = Lane("agentstore-sqlite-reader", connect, writes=False)
-            self._readers.append(free)
-        return free
+        writer, reader = [
+            partial(schema.connect, path, options.timeout, *pragmas) for pragmas in (writing, ("query_only = ON",))
+        ]
+        self.writer = Lane("agentstore-sqlite-writer", writer, writes=True, together={Appending: append_all})
+        self.reader = Lane("agentstore-sqlite-reader", reader, writes=False)
+        self.long_reader = Lane("agentstore-sqlite-long-reader", reader, writes=False)
 
     def stop(self) -> None:
-        for lane in (self.writer, *self._readers):
+        for lane in (self.writer, self.reader, self.long_reader):
             lane.stop()
 
     def join(self) -> None:
-        for lane in (self.writer, *self._readers):
+        for lane in (self.writer, self.reader, self.long_reader):
             lane.join()
 
 
@@ -131,7 +123,7 @@ class SQLiteBackend:
             await asyncio.to_thread(lanes.join)
 
     def append(self, key: SessionKey, append: Append) -> Future[Written | Refused]:
-        return self._write(partial(log.append, key=key, append=append))
+        return self._write(Appending(key, append))
 
     def read(
         self,
@@ -142,7 +134,9 @@ class SQLiteBackend:
         limit: int | None = None,
         newest: bool = False,
     ) -> Future[list[StoredRecord]]:
-        return self._read(partial(log.read, key=key, after=after, before=before, limit=limit, newest=newest))
+        lanes = self._ours()
+        lane = lanes.long_reader if limit is None or limit > LONG_READ else lanes.reader
+        return lane.do(partial(log.read, key=key, after=after, before=before, limit=limit, newest=newest))
 
     def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> Future[int]:
         return self._write(partial(log.truncate, key=key, after=after, before=before))
@@ -203,7 +197,7 @@ class SQLiteBackend:
         return self._ours().writer.do(step)
 
     def _read(self, step: Work[T]) -> Future[T]:
-        return self._ours().reader().do(step)
+        return self._ours().reader.do(step)
 
     async def _aside(self, step: Callable[[], T]) -> T:
         """Run what needs its own connection, once in a while, in a thread of its own."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentstore.backend import Current, Refused, SnapshotWrite, StoredInfo, StoredSnapshot, check_snapshot
 from agentstore.keys import SessionKey
-from agentstore_sqlite_rows import REMOVE_METADATA, SAVE_SNAPSHOT, TOP, begin, find, now, remove_session, touch
+from agentstore_sqlite_rows import REMOVE_METADATA, SAVE_SNAPSHOT, TOP, Change, begin, find, now, remove_session, touch
 
 PURGE_PAGE = 100
 SET_EXPIRY = "UPDATE session SET expires_at = ? WHERE id = ?"
@@ -84,7 +84,7 @@ def annotate(
         connection.execute(REMOVE_METADATA, (found.id,))
     else:
         connection.execute(SAVE_METADATA, (found.id, new))
-    touch(connection, found)
+    touch(connection, Change(found))
     return True
 
 
@@ -123,7 +123,7 @@ def save_snapshot(
         return refused
     found = found or begin(connection, key, key.hash, ttl)
     connection.execute(SAVE_SNAPSHOT, (found.id, snapshot.format, snapshot.payload))
-    touch(connection, found)
+    touch(connection, Change(found))
     return current.snapshot_version + 1
 
 

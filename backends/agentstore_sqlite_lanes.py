@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from itertools import groupby
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from agentstore.errors import (
@@ -28,9 +30,11 @@ Work = Callable[[sqlite3.Connection], T]
 
 MAX_TOGETHER = 128
 """Most pieces of work that share one commit."""
+TOGETHER_SECONDS = 0.005
+"""How long a result waits for others to leave with."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Job:
     work: Work[Any]
     loop: asyncio.AbstractEventLoop
@@ -51,8 +55,17 @@ class _Job:
 class Lane:
     """One thread with one connection, opened at the first work."""
 
-    def __init__(self, name: str, connect: Callable[[], sqlite3.Connection], *, writes: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        writes: bool,
+        together: Mapping[type, Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]] | None = None,
+    ) -> None:
+        """`together` has, by kind of work, how neighbours of that kind are done at once."""
         self._connect = connect
+        self._together = together or {}
         self._connection: sqlite3.Connection | None = None
         self._run = self._commit_together if writes else self._run_each
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
@@ -101,22 +114,29 @@ class Lane:
             jobs.append(job)
             if len(jobs) == MAX_TOGETHER:
                 return jobs
-            try:
-                job = self._queue.get_nowait()
-            except Empty:
+            if self._queue.empty():  # nobody else takes from it
                 return jobs
+            job = self._queue.get()
         if jobs:
             self._queue.put(None)  # work first, then stop
             return jobs
         return None
 
     def _run_each(self, jobs: Sequence[_Job]) -> None:
+        # Results that waited together leave together, unless that would keep one waiting: each hand-over costs a switch
+        # between threads.
+        done: list[_Job] = []
+        begun = time.monotonic()
         for job in jobs:
             try:
                 job.result = job.work(self._connected())
             except Exception as error:  # whatever it is, it belongs to who waits
                 job.error = translated(error)
-            _deliver([job])
+            done.append(job)
+            if time.monotonic() - begun > TOGETHER_SECONDS:
+                _deliver(done)
+                done, begun = [], time.monotonic()
+        _deliver(done)
 
     def _commit_together(self, jobs: Sequence[_Job]) -> None:
         if not self._commit(jobs) and len(jobs) > 1:
@@ -131,8 +151,8 @@ class Lane:
             connection = self._connected()
             connection.execute("BEGIN IMMEDIATE")
             working = True
-            for job in jobs:
-                job.error, job.result = None, job.work(connection)
+            for kind, some in groupby(jobs, key=lambda job: type(job.work)):
+                self._do(connection, kind, list(some))
             working, committing = False, True
             connection.execute("COMMIT")
         except Exception as error:  # whatever it is, it belongs to those who wait
@@ -140,6 +160,13 @@ class Lane:
                 job.error = translated(error, maybe_done=committing)
             self._roll_back()
         return not working
+
+    def _do(self, connection: sqlite3.Connection, kind: type, jobs: Sequence[_Job]) -> None:
+        do_all = self._together.get(kind)
+        works = [job.work for job in jobs]
+        results = do_all(connection, works) if do_all else [work(connection) for work in works]
+        for job, result in zip(jobs, results, strict=True):
+            job.error, job.result = None, result
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:

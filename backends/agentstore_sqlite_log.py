@@ -1,41 +1,20 @@
-"""What each operation on messages does inside one SQLite transaction."""
+"""What each other operation on messages does inside one SQLite transaction."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from agentstore.backend import (
-    ANSWERS_KEPT,
-    Append,
-    Current,
-    Plan,
-    Record,
-    Refused,
-    Replace,
-    StoredRecord,
-    Written,
-    activity_minute,
-    plan_append,
-)
-from agentstore.errors import StorageError, UnavailableError
+from agentstore.backend import Record, Refused, Replace, StoredRecord, Written, activity_minute, plan_append
+from agentstore.errors import UnavailableError
 from agentstore.keys import SessionKey
-from agentstore_sqlite_rows import REMOVE, SAVE_SNAPSHOT, TOP, TOUCH, Found, begin, find, now, remove_session, touch
+from agentstore_sqlite_append import KNOWN, NEWEST, current_state, insert, planned, write_all
+from agentstore_sqlite_rows import REMOVE, TOP, Change, Found, begin, find, now, remove_session, touch
 
 STAGED_MICROSECONDS = 24 * 3600 * 1_000_000
 """How long a restore may take; what one leaves behind after that is purged."""
-ROWS_TOGETHER = 16
-"""Most messages that one statement inserts."""
-KNOWN = "SELECT id & 4294967295, digest FROM message WHERE id >> 32 = ? AND id_hash = ?"
-NEWEST = """
-    SELECT id & 4294967295, digest, length(CAST(payload AS BLOB)) FROM message
-    WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1
-"""
-INSERT = "INSERT INTO message (id, id_hash, digest, created_at, format, payload) VALUES "
-ROW = "(?, ?, ?, ?, ?, CAST(? AS TEXT))"
 MEASURE = "SELECT count(*), coalesce(sum(length(CAST(payload AS BLOB))), 0) FROM message WHERE id >= ? AND id < ?"
 REWRITE = "UPDATE message SET digest = ?, format = ?, payload = CAST(? AS TEXT) WHERE id = ?"
 READ = """
@@ -46,29 +25,12 @@ READ = """
     ORDER BY m.id {order} LIMIT ?
 """
 READ_OLDEST, READ_NEWEST = READ.format(order="ASC"), READ.format(order="DESC")
-ANSWER = "SELECT answer FROM answer WHERE session = ? AND token = ?"
-REMEMBER = "INSERT OR REPLACE INTO answer (session, slot, token, answer) VALUES (?, ?, ?, ?)"
 LINK = "UPDATE session SET hash = ?, created_at = ?, updated_at = ?, minute = ?, expires_at = ? WHERE id = ?"
-
-
-def append(connection: sqlite3.Connection, key: SessionKey, append: Append) -> Written | Refused:
-    found = find(connection, key)
-    if append.retry and found and (row := connection.execute(ANSWER, (found.id, append.token)).fetchone()):
-        return msgspec.msgpack.decode(row[0], type=Written)
-    current = _current(connection, found, append) if found else Current()
-    plan = plan_append(append, current)
-    if isinstance(plan, Refused):
-        return plan
-    found = found or begin(connection, key, key.hash, append.ttl)
-    answer = _write(connection, found, append, plan, current)
-    remembered = (found.id, found.calls % ANSWERS_KEPT, append.token, msgspec.msgpack.encode(answer))
-    connection.execute(REMEMBER, remembered)
-    return answer
 
 
 def replace(connection: sqlite3.Connection, key: SessionKey, replace: Replace) -> Written | Refused:
     found = find(connection, key)
-    current = _current(connection, found, replace) if found else Current()
+    current = current_state(connection, found, replace)
     kept = {id_hash: known for id_hash, known in current.known.items() if known[0] <= replace.after}
     current = msgspec.structs.replace(current, known=kept)
     plan = plan_append(replace, current)
@@ -78,49 +40,16 @@ def replace(connection: sqlite3.Connection, key: SessionKey, replace: Replace) -
         _remove(connection, found, found.bounds[0] + replace.after + 1, found.bounds[1])
     elif not replace.records:
         return plan.answer(replace, current, 1)
-    return _write(connection, found or begin(connection, key, key.hash, replace.begin_ttl), replace, plan, current)
-
-
-def _current(connection: sqlite3.Connection, found: Found, write: Append | Replace) -> Current:
-    known = {
-        record.id_hash: row
-        for record in write.records
-        if not record.fresh and (row := connection.execute(KNOWN, (found.id, record.id_hash)).fetchone())
-    }
-    newest = connection.execute(NEWEST, found.bounds).fetchone() if write.expected_last is not None else None
-    return Current(newest[0] if newest else 0, known, found.snapshot_version, found.snapshot_format)
-
-
-def _write(
-    connection: sqlite3.Connection, found: Found, write: Append | Replace, plan: Plan, current: Current
-) -> Written:
-    first, moment = found.last_seq + 1, now()
-    last_seq = found.last_seq + len(plan.new)
-    if last_seq >= TOP:
-        raise StorageError("the session has used up its 2**32 seqs: fork it to go on")
-    rows = [(seq, r.id_hash, r.digest, moment, r.format, r.payload) for seq, r in enumerate(plan.new, first)]
-    _insert(connection, found.id, rows)
-    size = sum([len(record.payload) for record in plan.new])
-    calls, ttl = (1, write.ttl) if isinstance(write, Append) else (0, None)
-    touch(connection, found, last_seq=last_seq, count=len(rows), bytes=size, calls=calls, ttl=ttl)
-    if plan.snapshot:
-        connection.execute(SAVE_SNAPSHOT, (found.id, plan.snapshot.format, plan.snapshot.payload))
-    return plan.answer(write, current, first)
-
-
-def _insert(connection: sqlite3.Connection, session: int, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows that start with their seq, several with each statement."""
-    for start in range(0, len(rows), ROWS_TOGETHER):
-        some = rows[start : start + ROWS_TOGETHER]
-        values = [value for row in some for value in ((session << 32) + row[0], *row[1:])]
-        connection.execute(INSERT + ", ".join([ROW] * len(some)), values)
+    write = planned(found or begin(connection, key, key.hash, replace.begin_ttl), replace, plan, current)
+    write_all(connection, [write])
+    return write.answer
 
 
 def _remove(connection: sqlite3.Connection, found: Found, start: int, end: int) -> int:
     count: int
     count, size = connection.execute(MEASURE, (start, end)).fetchone()
     connection.execute(REMOVE, (start, end))
-    touch(connection, found, count=-count, bytes=-size)
+    touch(connection, Change(found, count=-count, size=-size))
     return count
 
 
@@ -152,7 +81,7 @@ def update(connection: sqlite3.Connection, key: SessionKey, record: Record) -> b
     place = (found.id << 32) + known[0]
     _, size = connection.execute(MEASURE, (place, place + 1)).fetchone()
     connection.execute(REWRITE, (record.digest, record.format, record.payload, place))
-    touch(connection, found, bytes=len(record.payload) - size)
+    touch(connection, Change(found, size=len(record.payload) - size))
     return True
 
 
@@ -163,7 +92,7 @@ def remove_newest(connection: sqlite3.Connection, key: SessionKey, seq: int, dig
         return False
     place = (found.id << 32) + seq
     connection.execute(REMOVE, (place, place + 1))
-    touch(connection, found, count=-1, bytes=-newest[2])
+    touch(connection, Change(found, count=-1, size=-newest[2]))
     return True
 
 
@@ -172,7 +101,8 @@ def stage(connection: sqlite3.Connection, key: SessionKey) -> int:
 
 
 def fill(connection: sqlite3.Connection, session: int, page: Sequence[StoredRecord]) -> None:
-    _insert(connection, session, [(r.seq, r.id_hash, r.digest, r.created_at, r.format, r.payload) for r in page])
+    base = session << 32
+    insert(connection, [(base + r.seq, r.id_hash, r.digest, r.created_at, r.format, r.payload) for r in page])
 
 
 def link(connection: sqlite3.Connection, session: int, key: SessionKey, ttl: int | None) -> bool:
@@ -188,5 +118,6 @@ def link(connection: sqlite3.Connection, session: int, key: SessionKey, ttl: int
     start, end = session << 32, (session + 1) << 32
     newest = connection.execute(NEWEST, (start, end)).fetchone()
     count, size = connection.execute(MEASURE, (start, end)).fetchone()
-    connection.execute(TOUCH, (newest[0] if newest else 0, count, size, 0, moment, None, session))
+    row = Found(session, newest[0] if newest else 0, 0, activity_minute(moment), 0, None)
+    touch(connection, Change(row, count=count, size=size))
     return True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
+from functools import cache
 
 import msgspec
 
@@ -12,8 +14,8 @@ from agentstore.keys import SessionKey
 
 TOP = 1 << 32  # one above the highest seq
 FIND = """
-    SELECT s.id, s.last_seq, s.calls, s.minute, s.expires_at, n.version, n.format
-    FROM session s LEFT JOIN snapshot n ON n.session = s.id WHERE s.hash = ?
+    SELECT s.hash, s.id, s.last_seq, s.calls, s.minute, s.expires_at, n.version, n.format
+    FROM session s LEFT JOIN snapshot n ON n.session = s.id WHERE s.hash IN ({})
 """
 BEGIN = """
     INSERT INTO session (hash, namespace, source, session, created_at, updated_at, minute, expires_at)
@@ -21,8 +23,9 @@ BEGIN = """
 """
 UNLINK = "UPDATE session SET hash = NULL WHERE id = ?"
 TOUCH = """
-    UPDATE session SET last_seq = ?, count = count + ?, bytes = bytes + ?, calls = calls + ?, updated_at = ?,
-        expires_at = coalesce(?, expires_at) WHERE id = ?
+    UPDATE session SET last_seq = v.column2, count = count + v.column3, bytes = bytes + v.column4,
+        calls = calls + v.column5, updated_at = v.column6, expires_at = coalesce(v.column7, expires_at)
+    FROM (VALUES {}) v WHERE id = v.column1
 """
 SET_MINUTE = "UPDATE session SET minute = ? WHERE id = ?"  # it stands in an index: written only when it changes
 REMOVE = "DELETE FROM message WHERE id >= ? AND id < ?"
@@ -60,16 +63,32 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+class Change(msgspec.Struct, frozen=True):
+    """What a write does to its session's row: what came or went, and (`None`: no change) the new bounds."""
+
+    found: Found
+    last_seq: int | None = None
+    count: int = 0
+    size: int = 0
+    calls: int = 0
+    ttl: int | None = None
+
+
 def find(connection: sqlite3.Connection, key: SessionKey) -> Found | None:
     """The living session; one that has expired is unlinked from its key."""
-    row = connection.execute(FIND, (key.hash,)).fetchone()
-    if row is None:
-        return None
-    session, last_seq, calls, minute, expires_at, version, format = row
-    if expires_at is not None and expires_at <= now():
-        connection.execute(UNLINK, (session,))
-        return None
-    return Found(session, last_seq, calls, minute, version or 0, format)
+    return find_all(connection, [key]).get(key.hash)
+
+
+def find_all(connection: sqlite3.Connection, keys: Sequence[SessionKey]) -> dict[bytes, Found]:
+    """As `find`, by the keys' hashes."""
+    living: dict[bytes, Found] = {}
+    for row in connection.execute(many(FIND, "?", len(keys)), [key.hash for key in keys]).fetchall():
+        hash, session, last_seq, calls, minute, expires_at, version, format = row
+        if expires_at is not None and expires_at <= now():
+            connection.execute(UNLINK, (session,))
+        else:
+            living[hash] = Found(session, last_seq, calls, minute, version or 0, format)
+    return living
 
 
 def begin(connection: sqlite3.Connection, key: SessionKey, hash: bytes | None, ttl: int | None) -> Found:
@@ -82,23 +101,23 @@ def begin(connection: sqlite3.Connection, key: SessionKey, hash: bytes | None, t
     return Found(session, 0, 0, activity_minute(moment), 0, None)
 
 
-def touch(
-    connection: sqlite3.Connection,
-    found: Found,
-    *,
-    last_seq: int | None = None,
-    count: int = 0,
-    bytes: int = 0,
-    calls: int = 0,
-    ttl: int | None = None,
-) -> None:
-    """Bring the session's row up to date; `count`, `bytes` and `calls` are what came or went."""
+def touch(connection: sqlite3.Connection, *changes: Change) -> None:
+    """Bring the rows of different sessions up to date."""
     moment = now()
-    expires_at = None if ttl is None else moment + ttl
-    last_seq = found.last_seq if last_seq is None else last_seq
-    connection.execute(TOUCH, (last_seq, count, bytes, calls, moment, expires_at, found.id))
-    if activity_minute(moment) != found.minute:
-        connection.execute(SET_MINUTE, (activity_minute(moment), found.id))
+    values: list[int | None] = []
+    for found, last_seq, count, size, calls, ttl in map(msgspec.structs.astuple, changes):
+        expires_at = None if ttl is None else moment + ttl
+        values += (found.id, found.last_seq if last_seq is None else last_seq, count, size, calls, moment, expires_at)
+    connection.execute(many(TOUCH, "(?, ?, ?, ?, ?, ?, ?)", len(changes)), values)
+    minute = activity_minute(moment)
+    if moved := [(minute, change.found.id) for change in changes if change.found.minute != minute]:
+        connection.executemany(SET_MINUTE, moved)
+
+
+@cache
+def many(statement: str, item: str, count: int) -> str:
+    """The statement with that many items in its `{}`."""
+    return statement.format(", ".join([item] * count))
 
 
 def remove_session(connection: sqlite3.Connection, session: int) -> None:

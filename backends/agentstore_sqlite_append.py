@@ -1,0 +1,154 @@
+"""Appending inside one SQLite transaction: turns that wait together are written with the same few statements."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from agentstore.backend import (
+    ANSWERS_KEPT,
+    Append,
+    Current,
+    Plan,
+    Record,
+    Refused,
+    Replace,
+    SnapshotWrite,
+    Written,
+    plan_append,
+)
+from agentstore.errors import StorageError
+from agentstore.keys import SessionKey
+from agentstore_sqlite_rows import SAVE_SNAPSHOT, TOP, Change, Found, begin, find_all, many, now, touch
+
+ROWS_TOGETHER = 128
+"""Most messages that one statement inserts."""
+
+KNOWN = "SELECT id & 4294967295, digest FROM message WHERE id >> 32 = ? AND id_hash = ?"
+NEWEST = """
+    SELECT id & 4294967295, digest, length(CAST(payload AS BLOB)) FROM message
+    WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1
+"""
+INSERT = "INSERT INTO message (id, id_hash, digest, created_at, format, payload) VALUES {}"
+ANSWER = "SELECT answer FROM answer WHERE session = ? AND token = ?"
+REMEMBER = "INSERT OR REPLACE INTO answer (session, slot, token, answer) VALUES {}"
+
+Row = tuple[int, bytes, bytes, int, str, bytes]
+
+
+class Appending(msgspec.Struct, frozen=True):
+    """An append as a piece of work that can be done together with others."""
+
+    key: SessionKey
+    append: Append
+
+    def __call__(self, connection: sqlite3.Connection, /) -> Written | Refused:
+        return append_all(connection, [self])[0]
+
+
+class Write(msgspec.Struct, frozen=True):
+    """What a session gets."""
+
+    found: Found
+    new: tuple[Record, ...]
+    answer: Written
+    snapshot: SnapshotWrite | None
+    token: bytes | None = None
+    """The call to be remembered with the answer."""
+    ttl: int | None = None
+
+
+def append_all(connection: sqlite3.Connection, works: Sequence[Appending]) -> list[Written | Refused]:
+    """Do the appends one after another, those to different sessions at once."""
+    return [answer for some in _rounds(works) for answer in _append_round(connection, some)]
+
+
+def current_state(connection: sqlite3.Connection, found: Found | None, write: Append | Replace) -> Current:
+    """What `plan_append` needs to know about the session."""
+    if found is None:
+        return Current()
+    known = {
+        record.id_hash: row
+        for record in write.records
+        if not record.fresh and (row := connection.execute(KNOWN, (found.id, record.id_hash)).fetchone())
+    }
+    newest = connection.execute(NEWEST, found.bounds).fetchone() if write.expected_last is not None else None
+    return Current(newest[0] if newest else 0, known, found.snapshot_version, found.snapshot_format)
+
+
+def planned(found: Found, write: Append | Replace, plan: Plan, current: Current) -> Write:
+    """The plan as what the session gets."""
+    if found.last_seq + len(plan.new) >= TOP:
+        raise StorageError("the session has used up its 2**32 seqs: fork it to go on")
+    answer = plan.answer(write, current, found.last_seq + 1)
+    if isinstance(write, Replace):
+        return Write(found, plan.new, answer, plan.snapshot)
+    return Write(found, plan.new, answer, plan.snapshot, write.token, write.ttl)
+
+
+def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> None:
+    """Give different sessions what they get."""
+    moment = now()
+    for write in writes:
+        if write.snapshot:
+            connection.execute(SAVE_SNAPSHOT, (write.found.id, write.snapshot.format, write.snapshot.payload))
+    rows: list[Row] = []
+    for write in writes:
+        first = (write.found.id << 32) + write.found.last_seq + 1
+        rows += [(i, r.id_hash, r.digest, moment, r.format, r.payload) for i, r in enumerate(write.new, first)]
+    insert(connection, rows)
+    touch(connection, *map(_change, writes))
+    remembered = [value for write in writes if write.token for value in _answer(write, write.token)]
+    if remembered:
+        connection.execute(many(REMEMBER, "(?, ?, ?, ?)", len(remembered) // 4), remembered)
+
+
+def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Insert messages' rows, many with each statement."""
+    for start in range(0, len(rows), ROWS_TOGETHER):
+        some = rows[start : start + ROWS_TOGETHER]
+        values = [value for row in some for value in row]
+        connection.execute(many(INSERT, "(?, ?, ?, ?, ?, CAST(? AS TEXT))", len(some)), values)
+
+
+def _rounds(works: Sequence[Appending]) -> Iterator[list[Appending]]:
+    """The works in their order, cut where a session comes again."""
+    some: dict[bytes, Appending] = {}
+    for work in works:
+        if work.key.hash in some:
+            yield list(some.values())
+            some = {}
+        some[work.key.hash] = work
+    yield list(some.values())
+
+
+def _append_round(connection: sqlite3.Connection, works: Sequence[Appending]) -> list[Written | Refused]:
+    found = find_all(connection, [work.key for work in works])
+    steps = [_decide(connection, found.get(work.key.hash), work.key, work.append) for work in works]
+    if writes := [step for step in steps if isinstance(step, Write)]:
+        write_all(connection, writes)
+    return [step.answer if isinstance(step, Write) else step for step in steps]
+
+
+def _decide(
+    connection: sqlite3.Connection, found: Found | None, key: SessionKey, append: Append
+) -> Write | Written | Refused:
+    if append.retry and found and (row := connection.execute(ANSWER, (found.id, append.token)).fetchone()):
+        return msgspec.msgpack.decode(row[0], type=Written)
+    current = current_state(connection, found, append)
+    plan = plan_append(append, current)
+    if isinstance(plan, Refused):
+        return plan
+    return planned(found or begin(connection, key, key.hash, append.ttl), append, plan, current)
+
+
+def _change(write: Write) -> Change:
+    size = sum([len(record.payload) for record in write.new])
+    last_seq, calls = write.found.last_seq + len(write.new), int(write.token is not None)
+    return Change(write.found, last_seq, len(write.new), size, calls, write.ttl)
+
+
+def _answer(write: Write, token: bytes) -> tuple[int, int, bytes, bytes]:
+    return write.found.id, write.found.calls % ANSWERS_KEPT, token, msgspec.msgpack.encode(write.answer)

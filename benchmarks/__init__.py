@@ -1,0 +1,1 @@
+"""The speed that the project promises, measured side by side in one run: `python -m benchmarks`, or `make bench`."""

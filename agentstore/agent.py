@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from agentstore.errors import ConfigurationError, SaveError
 from agentstore.history_providers import InMemoryHistoryProvider
 from agentstore.messages import Message
-from agentstore.providers import BaseContextProvider, HistoryProvider
+from agentstore.providers import BaseContextProvider, HistoryProvider, check_one_loads
 from agentstore.responses import AgentResponse, ChatResponse
 from agentstore.session import AgentSession, SessionContext
 
@@ -146,9 +146,4 @@ def _check(providers: Sequence[Provider]) -> None:
     sources = [provider.source_id for provider in providers]
     if twice := {source for source in sources if sources.count(source) > 1}:
         raise ConfigurationError(f"more than one provider has the source id {', '.join(map(repr, sorted(twice)))}")
-    loading = [p.source_id for p in providers if isinstance(p, HistoryProvider) and p.load_messages]
-    if len(loading) > 1:
-        raise ConfigurationError(
-            f"more than one history provider has load_messages=True: {', '.join(map(repr, loading))}; the model would "
-            "see everything twice"
-        )
+    check_one_loads(providers)

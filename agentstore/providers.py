@@ -209,6 +209,16 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
         return replayed(seen(self.codec, stored), seen(self.codec, inputs), whole=whole)
 
 
+def check_one_loads(providers: Iterable[Any]) -> None:
+    """Raise `ConfigurationError`, naming them, where more than one history provider loads messages."""
+    loading = [p.source_id for p in providers if isinstance(p, HistoryProvider) and p.load_messages]
+    if len(loading) > 1:
+        raise ConfigurationError(
+            f"more than one history provider has load_messages=True: {', '.join(map(repr, loading))}; the model would "
+            "see everything twice"
+        )
+
+
 async def filtered(change: Filter | None, messages: list[Message]) -> list[Message]:
     """The messages as a filter or reducer, sync or async, gives them back; all of them without one."""
     if change is None:

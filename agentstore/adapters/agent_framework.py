@@ -8,10 +8,12 @@ agent = Agent(client=client, context_providers=[StoreHistoryProvider("sqlite:///
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from agentstore import history_providers
 from agentstore.errors import MissingDependencyError
+from agentstore.providers import check_one_loads
 from agentstore.session import without_attribution
 
 try:
@@ -39,9 +41,29 @@ class StoreHistoryProvider(history_providers.StoreHistoryProvider, agent_framewo
 
     codec = AgentFrameworkCodec()
 
+    async def before_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
+        """As the core has it; raises `ConfigurationError` where another of the agent's providers loads history too."""
+        check_one_loads(getattr(agent, "context_providers", ()))  # the framework does not look
+        await super().before_run(agent=agent, session=session, context=context, state=state)
+
+    if TYPE_CHECKING:  # the core's, for the framework's messages
+
+        async def get_messages(  # type: ignore[override]
+            self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+        ) -> list[agent_framework.Message]: ...
+
+        async def save_messages(  # type: ignore[override]
+            self,
+            session_id: str | None,
+            messages: Sequence[agent_framework.Message],
+            *,
+            state: dict[str, Any] | None = None,
+            **kwargs: Any,
+        ) -> None: ...
+
     async def for_model(self, messages: list[Any]) -> list[Any]:
-        """As the core has it, and without approvals that are settled, by the framework's own rule."""
-        shown = await super().for_model(messages)
+        """As the core has it, without empty messages and approvals that are settled, by the framework's own rule."""
+        shown = [message for message in await super().for_model(messages) if message.contents]
         if not any(content.type in APPROVALS for message in shown for content in message.contents):
             return shown
         context = agent_framework.SessionContext(input_messages=[])

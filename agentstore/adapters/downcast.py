@@ -23,11 +23,12 @@ Fields = Callable[[Any], Mapping[str, Any] | None]
 
 _EXACT = (type(None), bool, int, float, str, bytes, datetime)
 _LEVELS = values.MAX_DEPTH - 1  # the message itself is the first
-_TO_BASE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+_TO_BASE: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     (int, int.__index__),
     (float, float.__float__),
     (str, str.__str__),
-    ((bytes, bytearray, memoryview), bytes),  # type: ignore[assignment]
+    ((bytes, bytearray, memoryview), bytes),
+    (datetime, lambda time: datetime.combine(time.date(), time.timetz())),
 )
 _logger = logging.getLogger("agentstore")
 
@@ -67,8 +68,12 @@ class _Walk:
         if id(value) in self._within:
             return f"<{type(value).__qualname__} that contains itself>"
         surface = _ask(lambda: _surface(value, self._fields))
-        if surface is None or len(self._within) >= _LEVELS:
-            return text_of(value) if type(surface) not in _EXACT or surface is None else surface
+        if surface is None:
+            return text_of(value)
+        if type(surface) in _EXACT:
+            return surface
+        if len(self._within) >= _LEVELS:
+            return text_of(value)
         self._within.add(id(value))
         inner = self._inner(surface)
         self._within.discard(id(value))
@@ -81,9 +86,7 @@ class _Walk:
             return [self.plain(item) for item in surface]
         if type(surface) is tuple:
             return tuple([self.plain(item) for item in surface])
-        if type(surface) is set:
-            return sorted([self.plain(item) for item in surface], key=_order)
-        return surface
+        return sorted([self.plain(item) for item in surface], key=_order)  # a set
 
     def _names(self, fields: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
         """A name for each key; keys that are texts keep theirs."""
@@ -112,8 +115,6 @@ def _surface(value: Any, fields: Fields) -> Any:
     for base, to_base in _TO_BASE:
         if isinstance(value, base):
             return to_base(value)
-    if isinstance(value, datetime):
-        return datetime.combine(value.date(), value.timetz())
     if isinstance(value, Sequence | Set) and not isinstance(value, range | UserString):
         return list(value)
     return None

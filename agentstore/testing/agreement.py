@@ -94,8 +94,9 @@ class Agreement(RuleBasedStateMachine):
         self.snapshots = isinstance(scene.backend, Snapshots)
         self.rewriting = isinstance(scene.backend, Rewriting)
         ttl: dict[str, Any] = {"ttl": 3600} if self.catalog else {}
+        mine = f"{scene.namespace} {uuid4().hex}"
         self.sides = (
-            Side(scene.another_store(), scene.another_store(**ttl)),
+            Side(scene.another_store(namespace=mine), scene.another_store(namespace=mine, **ttl)),
             Side(HistoryStore(model, namespace="model"), HistoryStore(model, namespace="model", **ttl)),
         )
 

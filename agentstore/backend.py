@@ -48,7 +48,10 @@ class Record(msgspec.Struct, frozen=True):
     format: str
     payload: bytes
     fresh: bool = False
-    """The id was made at random in this very call: where a look-up is dear, it can be left out."""
+    """The id was made at random in this very call: where a look-up is dear, it can be left out.
+
+    It is on the caller's object, though: another call with that object may have written it meanwhile.
+    """
 
 
 class StoredRecord(msgspec.Struct, frozen=True):

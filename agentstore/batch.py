@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any, NamedTuple
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     places: list[int]
 
 
-def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idempotency_key: str | None = None) -> Batch:
+def encode_batch(codec: Codec, messages: Sequence[Any], limits: Limits, *, idempotency_key: str | None = None) -> Batch:
     """Encode the messages; one without an id is given one, also on the caller's object.
 
     Raises `ConflictError` where one id stands for two different messages, `PayloadTooLargeError`, and what the codec
@@ -42,8 +42,10 @@ def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idemp
     """
     call = new_call()
     records: dict[str, Record] = {}
-    order: list[str] = []
-    for position, message in enumerate(_checked(messages)):
+    ids: dict[int, str] = {}  # by object: one that comes twice is one message, also where it has no place for an id
+    for position, message in enumerate(messages):
+        if id(message) in ids:
+            continue
         new_id = f"{call + position:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
         try:
             message_id, record = _encode(codec, message, new_id, fresh=idempotency_key is None)
@@ -53,11 +55,18 @@ def encode_batch(codec: Codec, messages: Iterable[Any], limits: Limits, *, idemp
         if records.setdefault(message_id, record).digest != record.digest:
             text = f"two different messages of this batch have the id {message_id!r}; nothing was written"
             raise ConflictError(text, ids=[message_id])
-        order.append(message_id)
+        ids[id(message)] = message_id
     check_total(records.values(), limits)
     places = {message_id: place for place, message_id in enumerate(records)}
     token = call.to_bytes(16, "big")
-    return Batch(token, tuple(records.values()), list(records), [places[message_id] for message_id in order])
+    return Batch(token, tuple(records.values()), list(records), [places[ids[id(message)]] for message in messages])
+
+
+def check_messages(messages: Iterable[Any]) -> Sequence[Any]:
+    """The messages as a list that nobody else changes; raises `TypeError` for a single one."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise TypeError(f"messages must be a list of messages, not {type(messages).__name__}")
+    return list(messages)
 
 
 def encode_one(codec: Codec, message: Any, limits: Limits) -> Record:
@@ -114,12 +123,6 @@ def check_total(records: Iterable[Record], limits: Limits) -> None:
         )
 
 
-def _checked(messages: Iterable[Any]) -> Iterable[Any]:
-    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
-        raise TypeError(f"messages must be a list of messages, not {type(messages).__name__}")
-    return messages
-
-
 def _encode(codec: Codec, message: Any, new_id: str, *, fresh: bool) -> tuple[str, Record]:
     """The message's id and record; one without an id gets the new one, which is `fresh` if it was made at random."""
     find_id = getattr(codec, "find_id", None)
@@ -130,6 +133,8 @@ def _encode(codec: Codec, message: Any, new_id: str, *, fresh: bool) -> tuple[st
         if codec.assign_id(message, new_id):
             _, identity, payload = codec.encode(message)
         message_id = new_id
+    if type(message_id) is not str or type(payload) is not bytes:
+        raise TypeError(f"the codec {codec.format!r} must give a str or None as id, and bytes as payload")
     if not message_id:
         raise ValueError("a message has an empty message_id; nothing was written")
     return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, given and fresh)

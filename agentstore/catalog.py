@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
@@ -13,14 +14,23 @@ from agentstore.errors import CorruptRecordError, PayloadTooLargeError
 from agentstore.keys import SessionKey
 from agentstore.shapes import SessionInfo, to_datetime
 
+_logger = logging.getLogger("agentstore")
+
 MAX_METADATA_BYTES = 16 * 1024
 """Largest metadata of one session, in stored form."""
 
 Start = tuple[int, str, str]  # where a page ended: minute of last activity, source id, session id
 
 
-def session_info(stored: StoredInfo) -> SessionInfo:
-    """The public form; raises `CorruptRecordError` for unreadable metadata."""
+def session_info(stored: StoredInfo, *, skip_corrupt: bool = False) -> SessionInfo:
+    """The public form; unreadable metadata raise `CorruptRecordError`, or are logged and left out."""
+    try:
+        metadata = _load_metadata(stored.key, stored.metadata)
+    except CorruptRecordError as error:
+        if not skip_corrupt:
+            raise
+        _logger.warning("skipped: %s", error)
+        metadata = {}
     return SessionInfo(
         key=stored.key,
         count=stored.count,
@@ -30,7 +40,7 @@ def session_info(stored: StoredInfo) -> SessionInfo:
         updated_at=to_datetime(stored.updated_at),
         expires_at=None if stored.expires_at is None else to_datetime(stored.expires_at),
         bytes=stored.size,
-        metadata=_load_metadata(stored.key, stored.metadata),
+        metadata=metadata,
     )
 
 
@@ -67,6 +77,9 @@ def read_cursor(cursor: str) -> Start:
 
 def _load_metadata(key: SessionKey, data: bytes | None) -> dict[str, Any]:
     try:
-        return dict(values.load(data)) if data else {}
+        metadata = values.load(data) if data else {}
     except ValueError as error:
         raise CorruptRecordError(f"the metadata of session {key} cannot be read: {error}") from error
+    if type(metadata) is not dict:
+        raise CorruptRecordError(f"the metadata of session {key} are not a JSON object")
+    return metadata

@@ -164,8 +164,13 @@ def decode_record(codec: Codec, format: str, payload: bytes) -> Any:
 
 
 def _is_newer(format: str, known: tuple[str, ...]) -> bool:
+    name, version = _parted(format)
+    return any(name == other and version > number for other, number in map(_parted, known))
+
+
+def _parted(format: str) -> tuple[str, int]:
     name, _, version = format.rpartition("/")
-    return any(version.isdecimal() and name == other.rpartition("/")[0] for other in known)
+    return (name, int(version)) if version.isascii() and version.isdecimal() else (format, 0)
 
 
 register_converter(MessageCodec.format, MessageCodec().decode)

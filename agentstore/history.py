@@ -7,13 +7,14 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from agentstore import snapshots, values
 from agentstore.backend import Append, Catalog, Refused, Replace, Rewriting, Snapshots, StoredRecord, Written
-from agentstore.batch import Batch, encode_batch, encode_one
+from agentstore.batch import Batch, check_messages, encode_batch, encode_one
 from agentstore.catalog import merge_metadata, session_info
 from agentstore.codec import Codec, decode_record
 from agentstore.errors import ConflictError, CorruptRecordError, UnavailableError
@@ -30,7 +31,9 @@ CONTENTION_SECONDS = 30.0
 
 OnCorrupt = Literal["raise", "skip"]
 
-_YIELD_EVERY = 200  # records decoded before the event loop gets a turn
+_WORK_AT_ONCE = 1_000_000  # bytes decoded before the event loop gets a turn: a few milliseconds
+_DECODING = 2_000  # what a record costs beside its bytes
+_MANY = 100  # messages of a batch that is encoded in a thread, so that the event loop gets turns
 _logger = logging.getLogger("agentstore")
 
 
@@ -82,7 +85,7 @@ class SessionHistory:
             raise ValueError("idempotency_key must be a non-empty str")
         if expected_version is not None and snapshot is None:
             raise ValueError("expected_version is a condition on the snapshot: give one")
-        batch = encode_batch(self._codec, messages, self._log.limits, idempotency_key=idempotency_key)
+        batch = await self._encoded(messages, idempotency_key)
         write = None
         if snapshot is not None:
             self._gate.able(Snapshots, "append(snapshot=...)")
@@ -151,7 +154,7 @@ class SessionHistory:
         rewriting = self._gate.able(Rewriting, "replace")
         _check_seq("after", after)
         _check_seq("expected_last", expected_last)
-        batch = encode_batch(self._codec, messages, self._log.limits)
+        batch = await self._encoded(messages)
         if batch.records:
             await self._gate.writable()
         elif not await self._gate.readable():
@@ -179,7 +182,7 @@ class SessionHistory:
         if not await self._gate.readable():
             return None
         stored = await catalog.info(self.key)
-        return None if stored is None else session_info(stored)
+        return None if stored is None else session_info(stored, skip_corrupt=self._on_corrupt == "skip")
 
     async def annotate(self, metadata: Mapping[str, Any]) -> None:
         """Merge the top-level keys into the session's metadata; `None` removes a key.
@@ -223,7 +226,7 @@ class SessionHistory:
         if not await self._gate.readable():
             return target
         records = await self._log.read(self.key, before=None if at is None else at + 1)
-        if not records and await self.info() is None:
+        if not records and await self.info() is None and await target.info() is None:
             return target
         if not await settled(rewriting.restore(key, _single(records), begin_ttl=self._ttl)):
             raise ConflictError(f"the session {key} exists already; nothing was written")
@@ -254,6 +257,11 @@ class SessionHistory:
             return Snapshot(snapshots.decode(stored), stored.version)
         except ValueError as error:
             raise CorruptRecordError(f"the snapshot of session {self.key} cannot be read: {error}") from error
+
+    async def _encoded(self, messages: Iterable[Any], idempotency_key: str | None = None) -> Batch:
+        given = check_messages(messages)
+        encode = partial(encode_batch, self._codec, given, self._log.limits, idempotency_key=idempotency_key)
+        return encode() if len(given) < _MANY else await asyncio.to_thread(encode)
 
     async def _append(self, append: Append) -> Written | Refused:
         try:
@@ -311,21 +319,24 @@ class SessionHistory:
 
     async def _decoded(self, page: Sequence[StoredRecord]) -> list[tuple[StoredRecord, Any]]:
         decoded: list[tuple[StoredRecord, Any]] = []
-        for index, record in enumerate(page, 1):
+        work = 0
+        for record in page:
             try:
                 decoded.append((record, self._decode(record)))
             except CorruptRecordError as error:
                 if self._on_corrupt == "raise":
                     raise
                 _logger.warning("skipped: %s", error)
-            if index % _YIELD_EVERY == 0:
+            work += _DECODING + len(record.payload)
+            if work > _WORK_AT_ONCE:
+                work = 0
                 await asyncio.sleep(0)
         return decoded
 
     def _decode(self, record: StoredRecord) -> Any:
         try:
             return decode_record(self._codec, record.format, record.payload)
-        except (ValueError, TypeError, LookupError) as error:
+        except Exception as error:  # a stranger's codec can raise anything where it meets a broken payload
             raise CorruptRecordError(f"record {record.seq} of session {self.key} cannot be read: {error}") from error
 
 
@@ -345,7 +356,10 @@ async def _single(records: Sequence[StoredRecord]) -> AsyncIterator[Sequence[Sto
 
 
 def _stored(record: StoredRecord, message: Any) -> StoredMessage:
-    return StoredMessage(record.seq, to_datetime(record.created_at), message)
+    try:
+        return StoredMessage(record.seq, to_datetime(record.created_at), message)
+    except (TypeError, OverflowError) as error:
+        raise CorruptRecordError(f"the time of record {record.seq} cannot be read: {error}") from error
 
 
 def _check_seq(name: str, value: object) -> None:

@@ -10,8 +10,10 @@ from agentstore.messages import Message
 class ChatResponse:
     """The messages with which a model answered one call."""
 
-    def __init__(self, messages: Message | Iterable[Message]) -> None:
+    def __init__(self, messages: Message | Iterable[Message], conversation_id: str | None = None) -> None:
+        """`conversation_id` is the service's own, where the service keeps the conversation."""
         self.messages: list[Message] = [messages] if isinstance(messages, Message) else list(messages)
+        self.conversation_id = conversation_id
 
     @property
     def text(self) -> str:

@@ -87,6 +87,8 @@ class HistoryStore:
     ) -> SessionHistory:
         """The history of one session; no I/O. Raises `TypeError` or `ValueError` for a bad id (see `SessionKey`)."""
         self._gate.check_open()
+        if codec is not None and not isinstance(codec, Codec):
+            raise TypeError(f"a codec has format, encode, decode and assign_id; {type(codec).__name__} has not")
         key = SessionKey(self.namespace if namespace is None else namespace, source_id, session_id)
         return SessionHistory(
             self._gate, key, MessageCodec() if codec is None else codec, ttl=self._ttl, on_corrupt=self._on_corrupt
@@ -116,7 +118,7 @@ class HistoryStore:
             return SessionPage([], None)
         # One more than asked for tells whether there is a next page.
         found = await catalog.list(namespace, source_id=source_id, limit=limit + 1, start=start)
-        items = [session_info(stored) for stored in found[:limit]]
+        items = [session_info(stored, skip_corrupt=self._on_corrupt == "skip") for stored in found[:limit]]
         return SessionPage(items, write_cursor(start_after(found[limit - 1])) if len(found) > limit else None)
 
     async def delete_namespace(self, namespace: str) -> int:

@@ -64,9 +64,10 @@ class _Lanes:
         writer, reader = [
             partial(schema.connect, path, options.timeout, *pragmas) for pragmas in (writing, ("query_only = ON",))
         ]
-        self.writer = Lane("agentstore-sqlite-writer", writer, writes=True, together={Appending: append_all})
-        self.reader = Lane("agentstore-sqlite-reader", reader, writes=False)
-        self.long_reader = Lane("agentstore-sqlite-long-reader", reader, writes=False)
+        identify = partial(schema.identify, path)
+        self.writer = Lane("agentstore-sqlite-writer", writer, identify, writes=True, together={Appending: append_all})
+        self.reader = Lane("agentstore-sqlite-reader", reader, identify, writes=False)
+        self.long_reader = Lane("agentstore-sqlite-long-reader", reader, identify, writes=False)
 
     def stop(self) -> None:
         for lane in (self.writer, self.reader, self.long_reader):
@@ -78,7 +79,6 @@ class _Lanes:
 
 
 _backends: weakref.WeakSet[SQLiteBackend] = weakref.WeakSet()
-_abandoned: list[_Lanes] = []  # a parent's connections in a forked child: closing them would harm the parent's file
 
 
 class SQLiteBackend:
@@ -92,6 +92,7 @@ class SQLiteBackend:
         self.limits = Limits(self._options.max_message_bytes, self._options.max_append_bytes)
         self._closed = False
         self._lock = threading.Lock()
+        self._aside_lock = threading.Lock()  # held while a connection beside those of the lanes is open
         self._lanes: _Lanes | None = None
         _backends.add(self)
 
@@ -203,10 +204,17 @@ class SQLiteBackend:
         """Run what needs its own connection, once in a while, in a thread of its own."""
         if self._closed:
             raise ClosedError("the SQLite backend is closed")
+
+        def guarded() -> T:
+            with self._aside_lock:
+                return step()
+
         try:
-            return await asyncio.to_thread(step)
+            return await asyncio.to_thread(guarded)
         except sqlite3.Error as error:
             raise translated(error) from error
+        except OSError as error:
+            raise ConfigurationError(f"{self._path} cannot be made or read: {error.strerror}") from error
 
     def _ours(self) -> _Lanes:
         with self._lock:
@@ -217,18 +225,41 @@ class SQLiteBackend:
                 weakref.finalize(self, self._lanes.stop)
             return self._lanes
 
-    def leave_parent(self) -> None:
-        """In a forked child: forget the parent's threads, without touching its connections."""
+    def hold(self) -> None:
+        """Before a fork: finish what is done aside."""
+        self._aside_lock.acquire()
+
+    def go_on(self) -> None:
+        """After it, in the parent."""
+        self._aside_lock.release()
+
+    def begin_anew(self) -> None:
+        """After it, in the child, where the parent's threads are not."""
+        self._aside_lock.release()
         self._lock = threading.Lock()
-        if self._lanes:
-            _abandoned.append(self._lanes)
-            self._lanes = None
+        self._lanes = None
 
 
-def _after_fork() -> None:
-    for backend in _backends:
-        backend.leave_parent()
+_held: list[SQLiteBackend] = []
+
+
+def _before_fork() -> None:
+    _held.extend(_backends)
+    for backend in _held:
+        backend.hold()
+
+
+def _after_in_parent() -> None:
+    for backend in _held:
+        backend.go_on()
+    _held.clear()
+
+
+def _after_in_child() -> None:
+    for backend in _held:
+        backend.begin_anew()
+    _held.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

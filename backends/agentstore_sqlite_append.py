@@ -45,7 +45,12 @@ class Appending(msgspec.Struct, frozen=True):
     append: Append
 
     def __call__(self, connection: sqlite3.Connection, /) -> Written | Refused:
-        return append_all(connection, [self])[0]
+        try:
+            return append_all(connection, [self])[0]
+        except sqlite3.IntegrityError:
+            # Another call with the same message object was quicker than the one that made its id.
+            known = tuple([msgspec.structs.replace(record, fresh=False) for record in self.append.records])
+            return append_all(connection, [Appending(self.key, msgspec.structs.replace(self.append, records=known))])[0]
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -91,14 +96,14 @@ def planned(found: Found, write: Append | Replace, plan: Plan, current: Current)
 def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> None:
     """Give different sessions what they get."""
     moment = now()
-    for write in writes:
-        if write.snapshot:
-            connection.execute(SAVE_SNAPSHOT, (write.found.id, write.snapshot.format, write.snapshot.payload))
     rows: list[Row] = []
     for write in writes:
         first = (write.found.id << 32) + write.found.last_seq + 1
         rows += [(i, r.id_hash, r.digest, moment, r.format, r.payload) for i, r in enumerate(write.new, first)]
-    insert(connection, rows)
+    insert(connection, rows)  # first, so that nothing else is written where an id is there already
+    for write in writes:
+        if write.snapshot:
+            connection.execute(SAVE_SNAPSHOT, (write.found.id, write.snapshot.format, write.snapshot.payload))
     touch(connection, *map(_change, writes))
     remembered = [value for write in writes if write.token for value in _answer(write, write.token)]
     if remembered:

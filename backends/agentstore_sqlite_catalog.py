@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentstore.backend import Current, Refused, SnapshotWrite, StoredInfo, StoredSnapshot, check_snapshot
+from agentstore.errors import CorruptRecordError
 from agentstore.keys import SessionKey
 from agentstore_sqlite_rows import REMOVE_METADATA, SAVE_SNAPSHOT, TOP, Change, begin, find, now, remove_session, touch
 
@@ -59,8 +60,12 @@ def listing(
 
 def _stored_info(row: Sequence[Any]) -> StoredInfo:
     namespace, source, session, count, created_at, updated_at, expires_at, size, metadata, first, last = row
+    try:
+        key = SessionKey(namespace, source, session)
+    except (TypeError, ValueError) as error:
+        raise CorruptRecordError(f"a session's row has no valid ids: {error}") from error
     return StoredInfo(
-        key=SessionKey(namespace, source, session),
+        key=key,
         count=count,
         first_seq=first or 0,
         last_seq=last or 0,

@@ -7,9 +7,11 @@ commit. If a piece of work fails, the transaction is rolled back and each is don
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -53,26 +55,35 @@ class _Job:
 
 
 class Lane:
-    """One thread with one connection, opened at the first work."""
+    """One thread with one connection, opened at the first work.
+
+    Before a fork it finishes what it does and closes its connection, because SQLite keeps account of its locks by
+    process: a child that inherits a connection takes locks for held that are not. Both sides then connect anew.
+    """
 
     def __init__(
         self,
         name: str,
         connect: Callable[[], sqlite3.Connection],
+        identify: Callable[[], object],
         *,
         writes: bool,
         together: Mapping[type, Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]] | None = None,
     ) -> None:
-        """`together` has, by kind of work, how neighbours of that kind are done at once."""
+        """`identify` tells one file from another; `together` has, by kind of work, how neighbours are done at once."""
         self._connect = connect
+        self._identify = identify
+        self._file: object = None
         self._together = together or {}
         self._connection: sqlite3.Connection | None = None
         self._run = self._commit_together if writes else self._run_each
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._lock = threading.Lock()  # nothing may be queued behind the end
+        self._working = threading.Lock()  # held while the connection is in use
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
+        _lanes.add(self)
 
     @property
     def waiting(self) -> int:
@@ -99,13 +110,24 @@ class Lane:
         """Wait until a stopped lane has ended."""
         self._thread.join()
 
+    def hold(self) -> None:
+        """Finish the piece of work at hand, close the connection, and wait for `go_on`."""
+        self._working.acquire()
+        self._disconnect()
+
+    def go_on(self) -> None:
+        """Work again."""
+        self._working.release()
+
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
             wanted = [job for job in jobs if not job.future.cancelled()]
             if wanted:
-                self._run(wanted)
+                with self._working:
+                    self._run(wanted)
             del jobs, wanted  # an idle lane must not keep the last results alive
-        self._disconnect()
+        with self._working:
+            self._disconnect()
 
     def _next(self) -> list[_Job] | None:
         jobs: list[_Job] = []
@@ -169,7 +191,10 @@ class Lane:
             job.error, job.result = None, result
 
     def _connected(self) -> sqlite3.Connection:
+        if self._connection is not None and self._file != self._identify():
+            self._disconnect()  # the file was replaced or removed: what is written to the old one nobody would see
         if self._connection is None:
+            self._file = self._identify()
             self._connection = self._connect()
         return self._connection
 
@@ -184,6 +209,26 @@ class Lane:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+_lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
+_held: list[Lane] = []
+
+
+def _before_fork() -> None:
+    _held.extend(_lanes)
+    for lane in _held:
+        lane.hold()
+
+
+def _after_fork() -> None:
+    for lane in _held:
+        lane.go_on()
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def translated(error: Exception, *, maybe_done: bool = False) -> Exception:

@@ -76,15 +76,30 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def connect(path: str, timeout: float, *pragmas: str) -> sqlite3.Connection:
-    """A connection to a file that exists, in autocommit mode; a locked file is waited for `timeout` seconds."""
-    return _connect(path, "rw", timeout, *pragmas)
+    """A connection to a file that is set up, in autocommit mode; a locked file is waited for `timeout` seconds."""
+    connection = _connect(path, "rw", timeout, *pragmas)
+    if _readiness(connection, path) != "ready":
+        connection.close()
+        raise ConfigurationError(f"{path} was replaced by a file that is not set up: open the store anew")
+    return connection
+
+
+def identify(path: str) -> object:
+    """What tells the file at the path from another one that may take its place; `None`: there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def inspect(path: str, timeout: float) -> Readiness:
     """Whether the file has our schema; changes nothing. Raises `ConfigurationError` for one not ours, or newer."""
     if not os.path.exists(path) or os.path.getsize(path) == 0:
         return "absent"
-    with closing(_connect(path, "rw", timeout, "query_only = ON")) as connection:
+    _refuse_foreign_header(path)
+    # Read only: a connection that may write would move another application's log into its file when it closes.
+    with closing(_connect(path, "ro", timeout)) as connection:
         connection.execute("BEGIN")  # one view: another process may be setting up just now
         return _readiness(connection, path)
 
@@ -127,6 +142,14 @@ def _readiness(connection: sqlite3.Connection, path: str) -> Readiness:
             f"{path} has schema version {version}, newer than {len(MIGRATIONS)}: upgrade agentstore to use it"
         )
     return "ready" if version == len(MIGRATIONS) else "outdated"
+
+
+def _refuse_foreign_header(path: str) -> None:
+    with open(path, "rb") as file:
+        header = file.read(100)
+    application = int.from_bytes(header[68:72], "big")  # https://www.sqlite.org/fileformat.html#the_database_header
+    if not header.startswith(b"SQLite format 3\0") or application not in (0, APPLICATION_ID):
+        raise ConfigurationError(f"{path} is not a file of agentstore; it was left untouched")
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -272,6 +272,20 @@ class TestLocks:
             with closing(sqlite3.connect(tmp_path / f"{number}.db")) as connection:
                 assert connection.execute("SELECT count(*) FROM message").fetchone() == (8,)
 
+    def test_a_set_up_that_commits_meanwhile_is_no_strangers_file(self, path: Path) -> None:
+        """What another process makes while we look is ours, or not there yet (B29)."""
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # as far as the other process got
+        version = schema._version
+
+        def late(connection: sqlite3.Connection) -> int:
+            with patch.object(schema, "_version", version):
+                schema.set_up(str(path), 5)
+            return version(connection)
+
+        with patch.object(schema, "_version", late):
+            assert schema.inspect(str(path), 5) in ("absent", "ready")
+
 
 class TestDurability:
     def test_an_acknowledged_append_survives_a_kill(self, url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from agentstore import Message, SessionHistory, UnavailableError
@@ -22,17 +22,26 @@ METHODS = (*LOG, *(method for methods in ABILITIES.values() for method in method
 _PLENTY = Limits(message_bytes=2**40, append_bytes=2**40)
 
 
-def wrapped(backend: Log, *, limits: Limits | None = None, **methods: Callable[..., Any]) -> Log:
+def wrapped(backend: Log, **methods: Callable[..., Any]) -> Log:
     """The backend with some of its methods replaced; it has the same abilities."""
     there = {name: getattr(backend, name) for name in METHODS if hasattr(backend, name)}
-    body = {name: staticmethod(method) for name, method in {**there, **methods}.items()}
-    return cast("Log", type("Wrapped", (), {**body, "limits": limits or backend.limits})())
+    return _made("Wrapped", {**there, **methods}, backend.limits)
+
+
+def limited(backend: Log, limits: Limits) -> Log:
+    """The backend with other limits."""
+    return _made("Limited", {name: getattr(backend, name) for name in METHODS if hasattr(backend, name)}, limits)
 
 
 def bare(backend: Log) -> Log:
     """The backend as a `Log` without other abilities."""
-    body = {name: staticmethod(getattr(backend, name)) for name in LOG}
-    return cast("Log", type("Bare", (), {**body, "limits": backend.limits})())
+    return _made("Bare", {name: getattr(backend, name) for name in LOG}, backend.limits)
+
+
+def _made(name: str, methods: Mapping[str, Callable[..., Any]], limits: Limits) -> Log:
+    # A class of its own: `isinstance` looks for an ability's methods in the class.
+    body = {method: staticmethod(function) for method, function in methods.items()}
+    return cast("Log", type(name, (), {**body, "limits": limits})())
 
 
 class Calls(list[str]):
@@ -107,7 +116,7 @@ def interrupted(backend: Log, name: str, meanwhile: Callable[[], Any]) -> Log:
 
 def records_of(messages: Iterable[Message]) -> tuple[Record, ...]:
     """The waist's records of messages."""
-    return encode_batch(MessageCodec(), messages, _PLENTY).records
+    return encode_batch(MessageCodec(), list(messages), _PLENTY).records
 
 
 async def plant(

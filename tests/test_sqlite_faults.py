@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from agentstore import AgentStoreError, ConfigurationError, HistoryStore, Message, UnavailableError, open_store
+from agentstore import (
+    AgentStoreError,
+    ConfigurationError,
+    CorruptRecordError,
+    HistoryStore,
+    Message,
+    UnavailableError,
+    open_store,
+)
 
 
 @pytest.fixture
@@ -160,5 +168,37 @@ def test_a_fork_of_nothing_onto_something_conflicts(url: str) -> None:
             await say(store, "kept")
             with pytest.raises(AgentStoreError, match="exists"):
                 await store.session("nowhere").fork("s")
+
+    asyncio.run(scene())
+
+
+def test_a_sessions_broken_metadata_hide_no_other_session(tmp_path: Path, url: str) -> None:
+    """`on_corrupt="skip"` lists the session without them; else the error names it."""
+
+    async def scene() -> None:
+        async with open_store(url) as store:
+            for name in ("a", "b"):
+                await store.session(name).annotate({"kept": name})
+            with sqlite3.connect(tmp_path / "chat.db") as connection:
+                connection.execute("UPDATE metadata SET payload = '[1]' WHERE session = 1")
+            with pytest.raises(CorruptRecordError, match="history/a"):
+                await store.sessions()
+        async with open_store(url, on_corrupt="skip") as store:
+            found = {info.key.session_id: info.metadata for info in (await store.sessions()).items}
+            assert found == {"a": {}, "b": {"kept": "b"}}
+
+    asyncio.run(scene())
+
+
+def test_a_record_with_a_broken_time_is_corrupt(tmp_path: Path, url: str) -> None:
+    """Columns that hold something else raise an error of ours too."""
+
+    async def scene() -> None:
+        async with open_store(url) as store:
+            await say(store, "x")
+            with sqlite3.connect(tmp_path / "chat.db") as connection:
+                connection.execute("UPDATE message SET created_at = 'noon'")
+            with pytest.raises(CorruptRecordError, match="time of record 1"):
+                await store.session("s").records()
 
     asyncio.run(scene())

@@ -60,7 +60,7 @@ class BackendConformance(
         """Abilities that the backend lacks are skipped by name and printed."""
         with played(self, set_up=False) as scene:
             name = type(scene.backend).__name__
-            lacking = [ability.__name__ for ability in ABILITIES if not isinstance(scene.backend, ability)]
+            lacking = [ability.__name__ for ability in ABILITIES if not scene.has(ability)]
         if lacking:
             with capsys.disabled():
                 print(f"\n{name} lacks the abilities {', '.join(lacking)}: their sentences are skipped")

@@ -252,7 +252,7 @@ class LogSentences(Stage):
         await ten(scene.chat)
         bad: list[dict[str, Any]] = [{}, {"after": 1, "before": 3}, {"after": -1}, {"before": True}, {"after": "1"}]
         for bounds in bad:
-            with pytest.raises(ValueError, match="after|before"):
+            with pytest.raises(ValueError, match=r"after|before"):
                 await scene.chat.truncate(**bounds)
         assert len(await scene.chat.messages()) == 10
 

@@ -63,9 +63,8 @@ class Stage(ABC):
 
     def tries(self) -> settings:
         """How hypothesis tries properties."""
-        return settings(
-            max_examples=self.examples, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-        )
+        slow = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+        return settings(max_examples=self.examples, deadline=None, database=None, suppress_health_check=slow)
 
 
 class Scene:
@@ -127,6 +126,9 @@ class Scene:
         if not isinstance(self.backend, ability):
             pytest.skip(f"{type(self.backend).__name__} lacks the ability {ability.__name__}")
         return self.backend
+
+    def has(self, ability: type) -> bool:
+        return isinstance(self.backend, ability)
 
     def require(self, *abilities: type) -> None:
         """Skip where the backend lacks one of them."""

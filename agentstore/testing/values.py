@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, defaultdict, namedtuple
+from collections import OrderedDict, defaultdict
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -23,9 +23,18 @@ from agentstore.testing.scenes import Scene, Stage, named, said, sentence
 
 KOLKATA = timezone(timedelta(hours=5, minutes=30))
 
-NUL = ("\x00", "a\x00b", "\x00a", "a\x00", {"a\x00": "\x00"}, "\\u0000", "\\x00", "%00")
-SURROGATES = ("\ud83d", "\ude00", "\ude00\ud83d", "a\ud800b", {"\ud800": "\udfff"}, "\\ud800", "%uD800", "\U0001f600")
-MARKERS = (
+NUL: tuple[Any, ...] = ("\x00", "a\x00b", "\x00a", "a\x00", {"a\x00": "\x00"}, "\\u0000", "\\x00", "%00")
+SURROGATES: tuple[Any, ...] = (
+    "\ud83d",
+    "\ude00",
+    "\ude00\ud83d",
+    "a\ud800b",
+    {"\ud800": "\udfff"},
+    "\\ud800",
+    "%uD800",
+    "\U0001f600",
+)
+MARKERS: tuple[Any, ...] = (
     *({"$bytes": "x"}, {"$bytes": "YQ=="}, {"$float": "nan"}, {"$int": "0x1"}, {"$text": "%00"}, {"$tuple": []}),
     *({"$dict": [["a", 1]]}, {"$datetime": "2020-01-01"}, {"$": 1}, {"$x": {"$bytes": ""}}, {"$bytes": "x", "b": 1}),
     *({"__type__": "builtins.eval"}, {"py/object": "os.system"}, {"lc": 1, "type": "constructor"}, {"v": 2}, {"": {}}),
@@ -33,14 +42,24 @@ MARKERS = (
 FLOATS = (math.nan, math.inf, -math.inf, 0.0, -0.0, 5e-324, 1.7976931348623157e308, 0.1, 1.0, 1e16, 1e22)
 INTS = (0, -1, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**400, True, False)
 BYTES = (b"", b"a", b"\x00\xff\xfe", bytes(range(256)), [b"\x80", {"deep": b"\x81"}])
-TUPLES = ((), (1,), ("a", (b"b", [(), {}])), [(), [], ((),)], {"t": ("x",)})
+TUPLES: tuple[Any, ...] = ((), (1,), ("a", (b"b", [(), {}])), [(), [], ((),)], {"t": ("x",)})
 TIMES = (
     *(datetime(2024, 2, 29, 12, 0), datetime(2024, 2, 29, 12, 0, 0, 1), datetime(1, 1, 1), datetime.max),
     *(datetime(2024, 1, 1, tzinfo=timezone.utc), datetime(2024, 1, 1, 0, 0, 0, 7, tzinfo=KOLKATA)),
     datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=-9, minutes=-30))),
     datetime(2024, 10, 27, 2, 30, fold=1),
 )
-SHAPES = (None, {}, [], "", {"a": None}, {"": ""}, [None], {"b": 1, "a": 2}, {"z": {"y": 1, "x": 2}, "a": [[[[]]]]})
+SHAPES: tuple[Any, ...] = (
+    None,
+    {},
+    [],
+    "",
+    {"a": None},
+    {"": ""},
+    [None],
+    {"b": 1, "a": 2},
+    {"z": {"y": 1, "x": 2}, "a": [[[[]]]]},
+)
 SCRIPTS = (
     "Ελλάδα",
     "日本語",
@@ -91,13 +110,17 @@ class Text(str):
     pass
 
 
+class Point(NamedTuple):
+    x: int
+
+
 REFUSED: tuple[tuple[str, Any], ...] = (
     *(("set", {1}), ("frozenset", frozenset({1})), ("enum", Colour.RED), ("int enum", Number.ONE)),
     *(("str subclass", Text("a")), ("object", object()), ("class", int), ("Decimal", Decimal("1.5"))),
     *(("UUID", UUID(int=1)), ("path", Path("a")), ("date", date(2024, 1, 1)), ("timedelta", timedelta(1))),
     *(("fraction", Fraction(1, 3)), ("complex", 1j), ("bytearray", bytearray(b"a")), ("generator", iter([]))),
     *(("OrderedDict", OrderedDict(a=1)), ("defaultdict", defaultdict(int))),
-    *(("named tuple", namedtuple("Point", "x")(1)), ("int key", {1: "a"}), ("bytes key", {b"a": 1})),
+    *(("named tuple", Point(1)), ("int key", {1: "a"}), ("bytes key", {b"a": 1})),
     *(("None key", {None: 1}), ("tuple key", {("a",): 1}), ("str subclass as key", {Text("a"): 1})),
 )
 
@@ -111,10 +134,10 @@ def exact(left: Any, right: Any) -> bool:
     if isinstance(left, list | tuple):
         return len(left) == len(right) and all(map(exact, left, right))
     if isinstance(left, float):
-        return left.hex() == right.hex()
+        return bool(left.hex() == right.hex())
     if isinstance(left, datetime):
         folds = (left.fold, right.fold) if left.tzinfo is None else (0, 0)  # an offset says all that a fold could
-        return (left, left.utcoffset()) == (right, right.utcoffset()) and folds[0] == folds[1]
+        return bool((left, left.utcoffset(), folds[0]) == (right, right.utcoffset(), folds[1]))
     return bool(left == right)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,7 +93,8 @@ class Agent:
         answer = await self.client.get_response(
             self._conversation(context), tools=tuple(context.tools), options=dict(context.options)
         )
-        context.response = AgentResponse(answer.messages)
+        # Copies: a client may answer with one object again and again, and each turn's gets an id of its own.
+        context.response = AgentResponse([copy.copy(message) for message in answer.messages])
         await self._after_run(providers, session, context)
         return context.response
 

@@ -268,7 +268,8 @@ class Catalog(Protocol):
     def purge(self, namespace: str | None) -> Awaitable[int]:
         """Remove what is left of expired sessions and of restores that never finished; how many sessions.
 
-        In one namespace, or (`None`) in all. Not one transaction.
+        In all namespaces (`None`), or in one, and there those restores too that are still under way: they then fail.
+        Not one transaction.
         """
         ...
 

@@ -21,6 +21,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_random.seed)
 _VERSION_7 = 0x7 << 76 | 0b10 << 62
 _RANDOM = 2**80 - 1 & ~(0xF << 76 | 0b11 << 62)
+_IMMUTABLE = (str, bytes, tuple, int, float, frozenset, type(None))
 _is_bytes = re.compile("[0-7][0-9a-f]{31}").fullmatch
 
 
@@ -43,10 +44,12 @@ def encode_batch(codec: Codec, messages: Sequence[Any], limits: Limits, *, idemp
     call = new_call()
     records: dict[str, Record] = {}
     ids: dict[int, str] = {}  # by object: one that comes twice is one message, also where it has no place for an id
+    order: list[str] = []
     for position, message in enumerate(messages):
         if id(message) in ids:
+            order.append(ids[id(message)])
             continue
-        new_id = f"{call + position:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
+        new_id = _new_id(call, position, idempotency_key)
         try:
             message_id, record = _encode(codec, message, new_id, fresh=idempotency_key is None)
         except UnsupportedValueError as error:
@@ -55,11 +58,25 @@ def encode_batch(codec: Codec, messages: Sequence[Any], limits: Limits, *, idemp
         if records.setdefault(message_id, record).digest != record.digest:
             text = f"two different messages of this batch have the id {message_id!r}; nothing was written"
             raise ConflictError(text, ids=[message_id])
-        ids[id(message)] = message_id
+        order.append(message_id)
+        if not isinstance(message, _IMMUTABLE):  # equal ones may be one object, and still be honest repeats
+            ids[id(message)] = message_id
     check_total(records.values(), limits)
     places = {message_id: place for place, message_id in enumerate(records)}
     token = call.to_bytes(16, "big")
-    return Batch(token, tuple(records.values()), list(records), [places[ids[id(message)]] for message in messages])
+    return Batch(token, tuple(records.values()), list(records), [places[message_id] for message_id in order])
+
+
+def give_ids(codec: Codec, messages: Sequence[Any], idempotency_key: str | None) -> bool:
+    """Give the messages without an id theirs; `False` where the codec cannot tell which those are."""
+    find_id = getattr(codec, "find_id", None)
+    if find_id is None:
+        return False
+    call = new_call()
+    for position, message in enumerate(messages):
+        if find_id(message) is None:
+            codec.assign_id(message, _new_id(call, position, idempotency_key))
+    return True
 
 
 def check_messages(messages: Iterable[Any]) -> Sequence[Any]:
@@ -121,6 +138,10 @@ def check_total(records: Iterable[Record], limits: Limits) -> None:
         raise PayloadTooLargeError(
             f"the batch has {total} bytes, more than max_append_bytes={limits.append_bytes}; nothing was written"
         )
+
+
+def _new_id(call: int, position: int, idempotency_key: str | None) -> str:
+    return f"{call + position:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
 
 
 def _encode(codec: Codec, message: Any, new_id: str, *, fresh: bool) -> tuple[str, Record]:

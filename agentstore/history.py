@@ -13,8 +13,19 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from agentstore import snapshots, values
-from agentstore.backend import Append, Catalog, Refused, Replace, Rewriting, Snapshots, StoredRecord, Written
-from agentstore.batch import Batch, check_messages, encode_batch, encode_one
+from agentstore.backend import (
+    Append,
+    Catalog,
+    Current,
+    Refused,
+    Replace,
+    Rewriting,
+    Snapshots,
+    StoredRecord,
+    Written,
+    plan_append,
+)
+from agentstore.batch import Batch, check_messages, encode_batch, encode_one, give_ids
 from agentstore.catalog import merge_metadata, session_info
 from agentstore.codec import Codec, decode_record
 from agentstore.errors import ConflictError, CorruptRecordError, UnavailableError
@@ -107,7 +118,7 @@ class SessionHistory:
     def iterate(self, *, after: int = 0, page_size: int = 500) -> AsyncIterator[StoredMessage]:
         """All messages with a seq above `after`, oldest first, in constant memory; each page is one consistent read."""
         self._gate.check_open()
-        _check_seq("after", after)
+        _check_seq("after", after, optional=False)
         if type(page_size) is not int or page_size < 1:
             raise ValueError("page_size must be an int of at least 1")
         return self._pages(after, page_size)
@@ -152,14 +163,15 @@ class SessionHistory:
         and nothing changes. Ids may repeat those that are replaced.
         """
         rewriting = self._gate.able(Rewriting, "replace")
-        _check_seq("after", after)
+        _check_seq("after", after, optional=False)
         _check_seq("expected_last", expected_last)
         batch = await self._encoded(messages)
+        replace = Replace(batch.records, after=after, expected_last=expected_last, begin_ttl=self._ttl)
         if batch.records:
             await self._gate.writable()
         elif not await self._gate.readable():
-            return self._appended(batch, Refused("last") if expected_last else Written([], 0, 0))
-        replace = Replace(batch.records, after=after, expected_last=expected_last, begin_ttl=self._ttl)
+            plan = plan_append(replace, Current())
+            return self._appended(batch, plan if isinstance(plan, Refused) else plan.answer(replace, Current(), 1))
         return self._appended(batch, await settled(rewriting.replace(self.key, replace)))
 
     async def update(self, message: Any) -> bool:
@@ -261,7 +273,9 @@ class SessionHistory:
     async def _encoded(self, messages: Iterable[Any], idempotency_key: str | None = None) -> Batch:
         given = check_messages(messages)
         encode = partial(encode_batch, self._codec, given, self._log.limits, idempotency_key=idempotency_key)
-        return encode() if len(given) < _MANY else await asyncio.to_thread(encode)
+        if len(given) < _MANY or not give_ids(self._codec, given, idempotency_key):
+            return encode()
+        return await asyncio.to_thread(encode)
 
     async def _append(self, append: Append) -> Written | Refused:
         try:
@@ -362,6 +376,9 @@ def _stored(record: StoredRecord, message: Any) -> StoredMessage:
         raise CorruptRecordError(f"the time of record {record.seq} cannot be read: {error}") from error
 
 
-def _check_seq(name: str, value: object) -> None:
-    if value is not None and (type(value) is not int or not 0 <= value < 2**63):
-        raise ValueError(f"{name} must be None or an int of at least 0 with at most 63 bits, not {value!r}")
+def _check_seq(name: str, value: object, *, optional: bool = True) -> None:
+    if value is None and optional:
+        return
+    if type(value) is not int or not 0 <= value < 2**63:
+        none = "None or " if optional else ""
+        raise ValueError(f"{name} must be {none}an int of at least 0 with at most 63 bits, not {value!r}")

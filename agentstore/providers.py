@@ -14,7 +14,7 @@ from agentstore.keys import check_id
 from agentstore.messages import Message
 from agentstore.replay import ANSWER_ROLES, replayed, seen
 from agentstore.session import AgentSession, SessionContext, attributed_to, without_attribution
-from agentstore.units import without_orphans
+from agentstore.units import without_open_calls, without_orphans
 from agentstore.windows import Window
 
 Filter = Callable[[list[Message]], Iterable[Message] | Awaitable[Iterable[Message]]]
@@ -165,11 +165,14 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
         context.metadata.setdefault(_LOADED, {})[self.source_id] = loaded
         if not self._replayed(context, context.input_messages):
             shown = await filtered(self.provide_output_filter, loaded)
-            context.extend_messages(self, await self.for_model(shown))
+            context.extend_messages(self, await self.for_model(shown, context.input_messages))
 
-    async def for_model(self, messages: list[Message]) -> list[Message]:
-        """What of the loaded messages the model is to see: no result without its call, nothing that nobody can read."""
-        return without_orphans(messages)
+    async def for_model(self, messages: list[Message], inputs: Sequence[Message] = ()) -> list[Message]:
+        """What of the loaded messages the model is to see before these inputs.
+
+        No result without its call, no call without a result (unless it waits for an approval), nothing unreadable.
+        """
+        return without_open_calls(without_orphans(messages), inputs)
 
     async def after_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]

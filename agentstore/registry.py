@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from agentstore.backend import BackendFactory, Log
-from agentstore.errors import ConfigurationError, MissingDependencyError, UnknownBackendError
+from agentstore.errors import AgentStoreError, ConfigurationError, MissingDependencyError, UnknownBackendError
 from agentstore.history import OnCorrupt
 from agentstore.store import HistoryStore
 from agentstore.urls import parse_url
@@ -28,7 +28,8 @@ URL_VARIABLE = "AGENTSTORE_URL"
 _DISTRIBUTION = "agentstore-history"
 # Where each platform keeps a user's data: the variable that says so, and the folder below home without it.
 _DATA_FOLDERS = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Application Support")}
-_EXTRAS: Mapping[str, str] = {}  # scheme to extra, for those of our own backends that need a driver
+# Scheme to extra, for those of our own backends that need a driver.
+_EXTRAS: Mapping[str, str] = {"postgresql": "postgres", "postgres": "postgres", "postgresql+asyncpg": "postgres"}
 
 
 def open_store(
@@ -48,7 +49,15 @@ def open_store(
     `MissingDependencyError` (naming the extra) or `ConfigurationError` (naming the known options).
     """
     parsed = parse_url(url if url is not None else os.environ.get(URL_VARIABLE) or default_url())
-    backend: Log = load_backend(parsed.scheme).from_url(parsed, options)
+    factory = load_backend(parsed.scheme)
+    try:
+        backend: Log = factory.from_url(parsed, options)
+    except (AgentStoreError, ImportError):
+        raise
+    except Exception as error:  # a stranger's factory can raise anything
+        raise ConfigurationError(f"the backend for {parsed.scheme}:// is broken: {error!r}") from error
+    if not isinstance(backend, Log):
+        raise ConfigurationError(f"the backend for {parsed.scheme}:// is broken: it makes {type(backend).__name__}")
     return HistoryStore(backend, namespace=namespace, ttl=ttl, auto_setup=auto_setup, on_corrupt=on_corrupt)
 
 

@@ -50,6 +50,34 @@ def clean_units(messages: Sequence[M]) -> list[list[tuple[int, M]]]:
     return [part for part in parts if part]
 
 
+def without_open_calls(messages: Sequence[M], following: Sequence[Any] = ()) -> list[M]:
+    """The messages without function calls that nothing answers, neither among them nor in what follows.
+
+    A failed run can leave one, and no model takes a conversation with it. One that waits for an approval stays.
+    """
+    kept = cleaned(messages, open_calls([*messages, *following]))
+    return [message for _, message in kept]
+
+
+def open_calls(messages: Sequence[Any]) -> dict[int, set[int]]:
+    """By message, the places of function calls without a result, unless an approval is pending for them."""
+    unanswered: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    asked: set[Any] = set()
+    for index, message in enumerate(messages):
+        for place, content in enumerate(message.contents):
+            if content.type == "function_call" and not field(content, "hosted"):
+                unanswered[field(content, "call_id")].append((index, place))
+            elif content.type == "function_approval_request":
+                asked.add(field(field(content, "function_call"), "call_id"))
+            elif content.type == "function_result" and unanswered[field(content, "call_id")]:
+                unanswered[field(content, "call_id")].pop()
+    found: dict[int, set[int]] = defaultdict(set)
+    for call_id, places in unanswered.items():
+        for index, place in places if call_id not in asked else ():
+            found[index].add(place)
+    return found
+
+
 def pair(messages: Sequence[Any]) -> Pairing:
     """Who belongs with whom; for the newest part of a history the same as for all of it, but for its orphans."""
     reach = list(range(len(messages)))

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 import agentstore_sqlite_catalog as catalog
+import agentstore_sqlite_forks as forks
 import agentstore_sqlite_log as log
 import agentstore_sqlite_schema as schema
 from agentstore.backend import (
@@ -78,9 +79,6 @@ class _Lanes:
             lane.join()
 
 
-_backends: weakref.WeakSet[SQLiteBackend] = weakref.WeakSet()
-
-
 class SQLiteBackend:
     """The whole waist on one SQLite file in write-ahead-log mode."""
 
@@ -94,7 +92,7 @@ class SQLiteBackend:
         self._lock = threading.Lock()
         self._aside_lock = threading.Lock()  # held while a connection beside those of the lanes is open
         self._lanes: _Lanes | None = None
-        _backends.add(self)
+        forks.join(self)
 
     @classmethod
     def from_url(cls, url: StoreURL, options: Mapping[str, Any]) -> SQLiteBackend:
@@ -238,28 +236,3 @@ class SQLiteBackend:
         self._aside_lock.release()
         self._lock = threading.Lock()
         self._lanes = None
-
-
-_held: list[SQLiteBackend] = []
-
-
-def _before_fork() -> None:
-    _held.extend(_backends)
-    for backend in _held:
-        backend.hold()
-
-
-def _after_in_parent() -> None:
-    for backend in _held:
-        backend.go_on()
-    _held.clear()
-
-
-def _after_in_child() -> None:
-    for backend in _held:
-        backend.begin_anew()
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

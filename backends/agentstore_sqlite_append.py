@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -26,7 +26,10 @@ from agentstore_sqlite_rows import SAVE_SNAPSHOT, TOP, Change, Found, begin, fin
 ROWS_TOGETHER = 128
 """Most messages that one statement inserts."""
 
-KNOWN = "SELECT id & 4294967295, digest FROM message WHERE id >> 32 = ? AND id_hash = ?"
+KNOWN = """
+    SELECT m.id >> 32, m.id_hash, m.id & 4294967295, m.digest FROM (VALUES {}) v
+    JOIN message m ON m.id >> 32 = v.column1 AND m.id_hash = v.column2
+"""
 NEWEST = """
     SELECT id & 4294967295, digest, length(CAST(payload AS BLOB)) FROM message
     WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1
@@ -36,6 +39,7 @@ ANSWER = "SELECT answer FROM answer WHERE session = ? AND token = ?"
 REMEMBER = "INSERT OR REPLACE INTO answer (session, slot, token, answer) VALUES {}"
 
 Row = tuple[int, bytes, bytes, int, str, bytes]
+KnownIds = Mapping[tuple[int, bytes], tuple[int, bytes]]  # session row and id hash: seq and digest
 
 
 class Appending(msgspec.Struct, frozen=True):
@@ -45,12 +49,7 @@ class Appending(msgspec.Struct, frozen=True):
     append: Append
 
     def __call__(self, connection: sqlite3.Connection, /) -> Written | Refused:
-        try:
-            return append_all(connection, [self])[0]
-        except sqlite3.IntegrityError:
-            # Another call with the same message object was quicker than the one that made its id.
-            known = tuple([msgspec.structs.replace(record, fresh=False) for record in self.append.records])
-            return append_all(connection, [Appending(self.key, msgspec.structs.replace(self.append, records=known))])[0]
+        return append_all(connection, [self])[0]
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -70,23 +69,35 @@ def append_all(connection: sqlite3.Connection, works: Sequence[Appending]) -> li
     return [answer for some in _rounds(works) for answer in _append_round(connection, some)]
 
 
-def current_state(connection: sqlite3.Connection, found: Found | None, write: Append | Replace) -> Current:
+def known_ids(connection: sqlite3.Connection, asked: Sequence[tuple[int, bytes]]) -> KnownIds:
+    """Of these sessions' id hashes, those that are there, with seq and digest."""
+    known: dict[tuple[int, bytes], tuple[int, bytes]] = {}
+    for start in range(0, len(asked), ROWS_TOGETHER):
+        some = asked[start : start + ROWS_TOGETHER]
+        values = [value for pair in some for value in pair]
+        for session, id_hash, seq, digest in connection.execute(many(KNOWN, "(?, ?)", len(some)), values).fetchall():
+            known[session, id_hash] = seq, digest
+    return known
+
+
+def current_state(
+    connection: sqlite3.Connection,
+    found: Found | None,
+    write: Append | Replace,
+    known: KnownIds,
+) -> Current:
     """What `plan_append` needs to know about the session."""
     if found is None:
         return Current()
-    known = {
-        record.id_hash: row
-        for record in write.records
-        if not record.fresh and (row := connection.execute(KNOWN, (found.id, record.id_hash)).fetchone())
-    }
+    there = {r.id_hash: known[found.id, r.id_hash] for r in write.records if (found.id, r.id_hash) in known}
     newest = connection.execute(NEWEST, found.bounds).fetchone() if write.expected_last is not None else None
-    return Current(newest[0] if newest else 0, known, found.snapshot_version, found.snapshot_format)
+    return Current(newest[0] if newest else 0, there, found.snapshot_version, found.snapshot_format)
 
 
 def planned(found: Found, write: Append | Replace, plan: Plan, current: Current) -> Write:
     """The plan as what the session gets."""
     if found.last_seq + len(plan.new) >= TOP:
-        raise StorageError("the session has used up its 2**32 seqs: fork it to go on")
+        raise StorageError("the session has used up its 2**32 seqs: begin another one")
     answer = plan.answer(write, current, found.last_seq + 1)
     if isinstance(write, Replace):
         return Write(found, plan.new, answer, plan.snapshot)
@@ -100,7 +111,7 @@ def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> None:
     for write in writes:
         first = (write.found.id << 32) + write.found.last_seq + 1
         rows += [(i, r.id_hash, r.digest, moment, r.format, r.payload) for i, r in enumerate(write.new, first)]
-    insert(connection, rows)  # first, so that nothing else is written where an id is there already
+    insert(connection, rows)
     for write in writes:
         if write.snapshot:
             connection.execute(SAVE_SNAPSHOT, (write.found.id, write.snapshot.format, write.snapshot.payload))
@@ -131,18 +142,21 @@ def _rounds(works: Sequence[Appending]) -> Iterator[list[Appending]]:
 
 def _append_round(connection: sqlite3.Connection, works: Sequence[Appending]) -> list[Written | Refused]:
     found = find_all(connection, [work.key for work in works])
-    steps = [_decide(connection, found.get(work.key.hash), work.key, work.append) for work in works]
+    there = [(row.id, work.append) for work in works if (row := found.get(work.key.hash))]
+    known = known_ids(connection, [(session, record.id_hash) for session, append in there for record in append.records])
+    steps = [_decide(connection, found.get(work.key.hash), work, known) for work in works]
     if writes := [step for step in steps if isinstance(step, Write)]:
         write_all(connection, writes)
     return [step.answer if isinstance(step, Write) else step for step in steps]
 
 
 def _decide(
-    connection: sqlite3.Connection, found: Found | None, key: SessionKey, append: Append
+    connection: sqlite3.Connection, found: Found | None, work: Appending, known: KnownIds
 ) -> Write | Written | Refused:
+    key, append = work.key, work.append
     if append.retry and found and (row := connection.execute(ANSWER, (found.id, append.token)).fetchone()):
         return msgspec.msgpack.decode(row[0], type=Written)
-    current = current_state(connection, found, append)
+    current = current_state(connection, found, append, known)
     plan = plan_append(append, current)
     if isinstance(plan, Refused):
         return plan

@@ -36,9 +36,10 @@ LIST = (
 """
 )
 EXPIRED = """
-    SELECT id FROM session WHERE id > ? AND expires_at <= ? AND (? IS NULL OR namespace = ?) ORDER BY id LIMIT ?
+    SELECT id FROM session WHERE id > ?1 AND (?3 IS NULL OR namespace = ?3)
+      AND (expires_at <= ?2 OR (hash IS NULL AND ?3 IS NOT NULL)) ORDER BY id LIMIT ?4
 """
-STILL_EXPIRED = "SELECT 1 FROM session WHERE id = ? AND expires_at <= ?"
+STILL_EXPIRED = "SELECT 1 FROM session WHERE id = ? AND (expires_at <= ? OR hash IS NULL)"
 UNLINKED = "SELECT id FROM session WHERE hash IS NULL AND namespace = ? AND source = ? AND session = ?"
 
 
@@ -107,7 +108,7 @@ def delete(connection: sqlite3.Connection, key: SessionKey) -> bool:
 
 
 def expired(connection: sqlite3.Connection, namespace: str | None, after: int) -> list[int]:
-    rows = connection.execute(EXPIRED, (after, now(), namespace, namespace, PURGE_PAGE)).fetchall()
+    rows = connection.execute(EXPIRED, (after, now(), namespace, PURGE_PAGE)).fetchall()
     return [session for (session,) in rows]
 
 

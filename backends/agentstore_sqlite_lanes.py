@@ -7,17 +7,16 @@ commit. If a piece of work fails, the transaction is rolled back and each is don
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+import agentstore_sqlite_forks as forks
 from agentstore.errors import (
     AgentStoreError,
     ClosedError,
@@ -55,11 +54,7 @@ class _Job:
 
 
 class Lane:
-    """One thread with one connection, opened at the first work.
-
-    Before a fork it finishes what it does and closes its connection, because SQLite keeps account of its locks by
-    process: a child that inherits a connection takes locks for held that are not. Both sides then connect anew.
-    """
+    """One thread with one connection, opened at the first work. It holds still at a fork."""
 
     def __init__(
         self,
@@ -83,7 +78,7 @@ class Lane:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
-        _lanes.add(self)
+        forks.join(self)
 
     @property
     def waiting(self) -> int:
@@ -118,6 +113,8 @@ class Lane:
     def go_on(self) -> None:
         """Work again."""
         self._working.release()
+
+    begin_anew = go_on  # nobody waits in a child: its backend makes new lanes
 
     def _work(self) -> None:
         while (jobs := self._next()) is not None:
@@ -211,26 +208,6 @@ class Lane:
             self._connection = None
 
 
-_lanes: weakref.WeakSet[Lane] = weakref.WeakSet()
-_held: list[Lane] = []
-
-
-def _before_fork() -> None:
-    _held.extend(_lanes)
-    for lane in _held:
-        lane.hold()
-
-
-def _after_fork() -> None:
-    for lane in _held:
-        lane.go_on()
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
-
-
 def translated(error: Exception, *, maybe_done: bool = False) -> Exception:
     """The driver's error as one of ours, with the driver's as its cause; any other as it is."""
     if not isinstance(error, sqlite3.Error):
@@ -243,7 +220,10 @@ def translated(error: Exception, *, maybe_done: bool = False) -> Exception:
 def _kind(error: sqlite3.Error, maybe_done: bool) -> AgentStoreError:
     name: str = getattr(error, "sqlite_errorname", "") or _NAMES.get(str(error), "")
     if name.startswith(("SQLITE_NOTADB", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
-        return ConfigurationError(f"SQLite cannot use the file: {error}; check its path, kind and permissions")
+        return ConfigurationError(
+            f"SQLite cannot use the file: {error}; check its path, its kind, and the permission to write it and its "
+            "folder, which is needed to read, too (for the write-ahead log)"
+        )
     if name.startswith("SQLITE_TOOBIG"):
         return PayloadTooLargeError(f"SQLite: {error}; nothing was written")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

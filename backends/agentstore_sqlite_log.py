@@ -10,7 +10,7 @@ import msgspec
 from agentstore.backend import Record, Refused, Replace, StoredRecord, Written, activity_minute, plan_append
 from agentstore.errors import UnavailableError
 from agentstore.keys import SessionKey
-from agentstore_sqlite_append import KNOWN, NEWEST, current_state, insert, planned, write_all
+from agentstore_sqlite_append import NEWEST, current_state, insert, known_ids, planned, write_all
 from agentstore_sqlite_rows import REMOVE, TOP, Change, Found, begin, find, now, remove_session, touch
 
 STAGED_MICROSECONDS = 24 * 3600 * 1_000_000
@@ -30,8 +30,9 @@ LINK = "UPDATE session SET hash = ?, created_at = ?, updated_at = ?, minute = ?,
 
 def replace(connection: sqlite3.Connection, key: SessionKey, replace: Replace) -> Written | Refused:
     found = find(connection, key)
-    current = current_state(connection, found, replace)
-    kept = {id_hash: known for id_hash, known in current.known.items() if known[0] <= replace.after}
+    known = known_ids(connection, [(found.id, record.id_hash) for record in replace.records]) if found else {}
+    current = current_state(connection, found, replace, known)
+    kept = {id_hash: there for id_hash, there in current.known.items() if there[0] <= replace.after}
     current = msgspec.structs.replace(current, known=kept)
     plan = plan_append(replace, current)
     if isinstance(plan, Refused):
@@ -75,10 +76,10 @@ def truncate(connection: sqlite3.Connection, key: SessionKey, after: int | None,
 
 def update(connection: sqlite3.Connection, key: SessionKey, record: Record) -> bool:
     found = find(connection, key)
-    known = connection.execute(KNOWN, (found.id, record.id_hash)).fetchone() if found else None
-    if found is None or known is None:
+    known = known_ids(connection, [(found.id, record.id_hash)]) if found else {}
+    if found is None or not known:
         return False
-    place = (found.id << 32) + known[0]
+    place = (found.id << 32) + known[found.id, record.id_hash][0]
     _, size = connection.execute(MEASURE, (place, place + 1)).fetchone()
     connection.execute(REWRITE, (record.digest, record.format, record.payload, place))
     touch(connection, Change(found, size=len(record.payload) - size))

@@ -95,10 +95,12 @@ def identify(path: str) -> object:
 
 def inspect(path: str, timeout: float) -> Readiness:
     """Whether the file has our schema; changes nothing. Raises `ConfigurationError` for one not ours, or newer."""
+    if os.path.isdir(path):
+        raise ConfigurationError(f"{path} is a folder: a SQLite store is a file")
     if not os.path.exists(path) or os.path.getsize(path) == 0:
         return "absent"
-    _refuse_foreign_header(path)
-    # Read only: a connection that may write would move another application's log into its file when it closes.
+    # Read only: a connection that may write would move another application's log into its file when it closes. And by
+    # SQLite alone: to open and close the file beside it would drop the process' locks (howtocorrupt.html, section 2.2).
     with closing(_connect(path, "ro", timeout)) as connection:
         connection.execute("BEGIN")  # one view: another process may be setting up just now
         return _readiness(connection, path)
@@ -142,14 +144,6 @@ def _readiness(connection: sqlite3.Connection, path: str) -> Readiness:
             f"{path} has schema version {version}, newer than {len(MIGRATIONS)}: upgrade agentstore to use it"
         )
     return "ready" if version == len(MIGRATIONS) else "outdated"
-
-
-def _refuse_foreign_header(path: str) -> None:
-    with open(path, "rb") as file:
-        header = file.read(100)
-    application = int.from_bytes(header[68:72], "big")  # https://www.sqlite.org/fileformat.html#the_database_header
-    if not header.startswith(b"SQLite format 3\0") or application not in (0, APPLICATION_ID):
-        raise ConfigurationError(f"{path} is not a file of agentstore; it was left untouched")
 
 
 def _version(connection: sqlite3.Connection) -> int:

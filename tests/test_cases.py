@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentstore import HistoryStore, Message, open_store
+from agentstore import ConflictError, HistoryStore, Message, open_store
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -106,3 +106,18 @@ def test_a_torn_file_shows_whole_turns_and_takes_the_next(tmp_path: Path) -> Non
         assert (texts, newest, len(texts) % 2) == (whole[: len(texts)], "next", 0)
         found.add(len(texts))
     assert found >= {0, 2, 10}
+
+
+def test_a_second_run_on_one_session_is_told(url: str) -> None:
+    """Of two runs that began from the same history, the second to save conflicts, whole, if it asks (B33, B39)."""
+
+    async def scene() -> None:
+        async with opened(url, "b39") as store:
+            first, second = store.session("s"), store.session("s")
+            seen = (await first.append([Message("user", ["begin"])])).seqs[-1]
+            await first.append([Message("user", ["1a"]), Message("assistant", ["1b"])], expected_last=seen)
+            with pytest.raises(ConflictError):
+                await second.append([Message("user", ["2a"]), Message("assistant", ["2b"])], expected_last=seen)
+            assert [message.text for message in await first.messages()] == ["begin", "1a", "1b"]
+
+    asyncio.run(scene())

@@ -125,3 +125,40 @@ def test_a_codec_that_gives_no_bytes_is_refused() -> None:
             store.session("s", codec=5)  # type: ignore[arg-type]
 
     run(scene)
+
+
+class Lines:
+    """Objects that Python itself makes one where they are equal."""
+
+    format = "lines/1"
+
+    def encode(self, obj: str, /) -> tuple[str | None, Any, bytes]:
+        return None, obj, obj.encode()
+
+    def decode(self, payload: bytes, /) -> str:
+        return payload.decode()
+
+    def assign_id(self, obj: str, message_id: str, /) -> bool:
+        return False
+
+
+def test_equal_texts_are_honest_repeats_though_they_are_one_object() -> None:
+    """Losing is worse than keeping: what cannot change has no identity (B73)."""
+
+    async def scene(store: HistoryStore) -> None:
+        chat = store.session("s", codec=Lines())
+        assert (await chat.append(["yes", "yes"])).written == 2
+
+    run(scene)
+
+
+def test_a_large_batch_appended_twice_at_once_is_there_once() -> None:
+    """Ids are given before anything is awaited, whatever the size of the batch."""
+
+    async def scene(store: HistoryStore) -> None:
+        messages = [Message("user", [str(number)]) for number in range(300)]
+        answers = await asyncio.gather(*[store.session("s").append(messages) for _ in range(3)])
+        assert sorted(answer.written for answer in answers) == [0, 0, 300]
+        assert len(await store.session("s").messages()) == 300
+
+    run(scene)

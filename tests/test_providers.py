@@ -561,3 +561,75 @@ def test_what_a_provider_cannot_use_is_refused_at_once(make: Callable[[], object
     """Before any run."""
     with pytest.raises(error):
         make()
+
+
+def call_of(*call_ids: str) -> Message:
+    return Message(
+        "assistant", [Content("function_call", call_id=call_id, name="f", arguments={}) for call_id in call_ids]
+    )
+
+
+def result_of(call_id: str) -> Message:
+    return Message("tool", [Content("function_result", call_id=call_id, result="r")])
+
+
+@pytest.mark.parametrize(
+    ("stored", "asked", "shown"),
+    [
+        ([call_of("1")], [], []),
+        ([call_of("1", "2"), result_of("1")], [], [["1"], ["1"]]),
+        ([call_of("1", "2"), result_of("2"), result_of("1")], [], [["1", "2"], ["2"], ["1"]]),
+        ([call_of("1")], [result_of("1")], [["1"], ["1"]]),
+        ([call_of("1"), result_of("1"), call_of("1")], [], [["1"], ["1"]]),
+    ],
+    ids=["last", "one of two", "both", "answered by the input", "an id that comes again"],
+)
+def test_the_model_never_sees_a_call_that_nothing_answers(
+    tmp_path: Path, kind: str, stored: list[Message], asked: list[Message], shown: list[list[str]]
+) -> None:
+    """A call left open by a failure is left out of the model's view, and stays in the store (B57, B63, B64)."""
+
+    async def scene() -> None:
+        async with opened(kind, tmp_path) as provider:
+            client = ScriptedChatClient(["go on"])
+            session = AgentSession(session_id="s")
+            state = session.state.setdefault(provider.source_id, {})
+            await provider.save_messages("s", [user("do it"), *stored], state=state)
+            await Agent(client, context_providers=[provider]).run([*asked, user("next")], session)
+            (seen,) = client.calls
+            assert [[c.call_id for c in m.contents if c.get("call_id")] for m in seen if m.role != "user"] == shown
+            assert len(await provider.get_messages("s", state=state)) == 1 + len(stored) + len(asked) + 2
+
+    asyncio.run(scene())
+
+
+def test_a_call_that_waits_for_approval_stays_in_view(tmp_path: Path, kind: str) -> None:
+    """The real answer must still find its call (B65)."""
+
+    async def scene() -> None:
+        async with opened(kind, tmp_path) as provider:
+            asked = call_of("1")
+            request = Content("function_approval_request", id="a", function_call=asked.contents[0].to_dict())
+            asked.contents.append(request)
+            client, session = ScriptedChatClient(["waiting"]), AgentSession(session_id="s")
+            state = session.state.setdefault(provider.source_id, {})
+            await provider.save_messages("s", [user("do it"), asked], state=state)
+            await Agent(client, context_providers=[provider]).run("and?", session)
+            assert [c.type for c in client.calls[0][1].contents] == ["function_call", "function_approval_request"]
+
+    asyncio.run(scene())
+
+
+def test_a_client_that_answers_with_one_object_keeps_every_turn(tmp_path: Path, kind: str) -> None:
+    """Three turns "yes" / "done" are six messages, also where the client's answer is a constant (B73)."""
+
+    async def scene() -> None:
+        async with opened(kind, tmp_path) as provider:
+            done, session = answer("done"), AgentSession(session_id="s")
+            agent = Agent(ScriptedChatClient([done, done, done]), context_providers=[provider])
+            for _ in range(3):
+                await agent.run("yes", session)
+            assert await history(provider, session) == ["yes", "done"] * 3
+            assert done.message_id is None
+
+    asyncio.run(scene())

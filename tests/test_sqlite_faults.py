@@ -6,8 +6,10 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,12 @@ from agentstore import (
     CorruptRecordError,
     HistoryStore,
     Message,
+    SessionKey,
     UnavailableError,
     open_store,
 )
+from agentstore.backend import StoredRecord
+from agentstore_sqlite import SQLiteBackend
 
 
 @pytest.fixture
@@ -202,3 +207,81 @@ def test_a_record_with_a_broken_time_is_corrupt(tmp_path: Path, url: str) -> Non
                 await store.session("s").records()
 
     asyncio.run(scene())
+
+
+def test_a_second_look_at_the_file_keeps_the_locks_of_the_first(url: str) -> None:
+    """Turns of two processes survive each other, also after a ping and a second store object on the file.
+
+    POSIX locks go when any descriptor of the file is closed (https://www.sqlite.org/howtocorrupt.html, 2.2).
+    """
+
+    async def scene() -> list[str]:
+        store = open_store(url)
+        await say(store, "ours 1")
+        await store.session("s").messages()
+        await store.ping()
+        async with open_store(url) as second:
+            await second.session("s").messages()
+        other_process(url, "theirs 1")
+        await say(store, "ours 2")
+        other_process(url, "theirs 2")
+        await say(store, "ours 3")
+        await store.aclose()
+        return await texts(url)
+
+    assert asyncio.run(scene()) == ["ours 1", "theirs 1", "ours 2", "theirs 2", "ours 3"]
+
+
+def other_process(url: str, text: str) -> None:
+    code = (
+        "import asyncio, sys\nfrom agentstore import Message, open_store\n"
+        "async def main():\n"
+        "    async with open_store(sys.argv[1]) as store:\n"
+        "        await store.session('s').append([Message('user', [sys.argv[2]])])\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", code, url, text], check=True, timeout=60)
+
+
+def test_threads_that_fork_at_once_leave_the_stores_working(url: str) -> None:
+    """Forks wait for each other, and everybody goes on after the last."""
+    store = open_store(url)
+    asyncio.run(say(store, "before"))
+    codes: list[int] = []
+
+    def fork_often() -> None:
+        codes.extend(os.waitpid(in_child(lambda: None), 0)[1] for _ in range(10))
+
+    threads = [threading.Thread(target=fork_often) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(20):
+        asyncio.run(say(store, str(number)))
+    for thread in threads:
+        thread.join()
+    asyncio.run(store.aclose())
+    assert codes == [0] * 30
+    assert len(asyncio.run(texts(url))) == 21
+
+
+def test_a_namespace_keeps_no_part_of_an_unfinished_restore(tmp_path: Path, url: str) -> None:
+    """`delete_namespace` takes what a fork that died left behind, however young it is (B129)."""
+
+    async def pages() -> AsyncIterator[list[StoredRecord]]:
+        yield [StoredRecord(1, 1, b"i" * 16, b"d" * 16, "agentstore/1", b"{}")]
+        raise KeyboardInterrupt
+
+    async def scene() -> None:
+        async with open_store(url) as store:
+            await say(store, "x")
+            backend = SQLiteBackend(tmp_path / "chat.db")
+            with pytest.raises(KeyboardInterrupt):
+                await backend.restore(SessionKey("default", "history", "half"), pages())
+            await backend.aclose()
+            await store.delete_namespace("default")
+
+    asyncio.run(scene())
+    with sqlite3.connect(tmp_path / "chat.db") as connection:
+        assert connection.execute(
+            "SELECT (SELECT count(*) FROM session), (SELECT count(*) FROM message)"
+        ).fetchone() == (0, 0)

@@ -61,9 +61,9 @@ class StoreHistoryProvider(history_providers.StoreHistoryProvider, agent_framewo
             **kwargs: Any,
         ) -> None: ...
 
-    async def for_model(self, messages: list[Any]) -> list[Any]:
+    async def for_model(self, messages: list[Any], inputs: Sequence[Any] = ()) -> list[Any]:
         """As the core has it, without empty messages and approvals that are settled, by the framework's own rule."""
-        shown = [message for message in await super().for_model(messages) if message.contents]
+        shown = [message for message in await super().for_model(messages, inputs) if message.contents]
         if not any(content.type in APPROVALS for message in shown for content in message.contents):
             return shown
         context = agent_framework.SessionContext(input_messages=[])

@@ -84,17 +84,18 @@ def _print_sessions(title: str, sessions: Sequence[StoredInfo]) -> None:
 
 
 def _print_messages(title: str, records: Sequence[StoredRecord]) -> None:
-    rows = [[str(record.seq), _time(record.created_at), *_role_and_text(record)] for record in records]
+    rows = [[str(record.seq), *_time_role_and_text(record)] for record in records]
     print_table(title, ["Seq", "Time", "Role", "Message"], rows)
 
 
-def _role_and_text(record: StoredRecord) -> tuple[str, str]:
+def _time_role_and_text(record: StoredRecord) -> tuple[str, str, str]:
     try:
+        time = _time(record.created_at)
         message: Message = decode_record(MessageCodec(), record.format, record.payload)
-    except (ValueError, TypeError, LookupError) as error:
-        return "UNREADABLE", f"{record.format}, {len(record.payload)} bytes: {error}"
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
+        return "", "UNREADABLE", f"{record.format}, {len(record.payload)} bytes: {error}"
     author = f" ({message.author_name})" if message.author_name else ""
-    return f"{message.role}{author}", "\n".join(map(_content, message.contents))
+    return time, f"{message.role}{author}", "\n".join(map(_content, message.contents))
 
 
 def _content(content: Content) -> str:

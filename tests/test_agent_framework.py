@@ -1062,3 +1062,21 @@ def test_the_provider_is_one_of_the_frameworks() -> None:
     assert provider.codec.format == "agentstore/1"
     assert (provider.source_id, provider.load_messages, provider.store_inputs) == ("history", True, True)
     assert provider.after_run_once_per_turn is False
+
+
+def test_a_client_that_answers_with_one_object_keeps_every_turn() -> None:
+    """Three turns "yes" / "done" are six messages, also where the client's answer is a constant (B73)."""
+    done = Message("assistant", ["done"])
+
+    class Constant(Scripted):
+        async def _inner_get_response(self, **kwargs: Any) -> ChatResponse[Any]:  # type: ignore[override]
+            return ChatResponse(messages=[done])
+
+    async def main() -> None:
+        async with opened() as provider:
+            one, chat = agent(provider, client=Constant()), session()
+            for _ in range(3):
+                await one.run("yes", session=chat)
+            assert await kept(provider) == ["yes", "done"] * 3
+
+    asyncio.run(main())

@@ -9,7 +9,9 @@ agent = Agent(client=client, context_providers=[StoreHistoryProvider("sqlite:///
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from agentstore import history_providers
 from agentstore.errors import MissingDependencyError
@@ -45,6 +47,21 @@ class StoreHistoryProvider(history_providers.StoreHistoryProvider, agent_framewo
         """As the core has it; raises `ConfigurationError` where another of the agent's providers loads history too."""
         check_one_loads(getattr(agent, "context_providers", ()))  # the framework does not look
         await super().before_run(agent=agent, session=session, context=context, state=state)
+
+    async def after_run(self, *, agent: Any, session: Any, context: Any, state: dict[str, Any]) -> None:
+        """As the core has it. A client may answer with one object again: each turn's gets an id of its own."""
+        answers: list[agent_framework.Message] = context.response.messages if context.response else []
+        for message in answers:
+            if message in self._given:
+                message.message_id = None
+        new = [message for message in answers if message.message_id is None]
+        await super().after_run(agent=agent, session=session, context=context, state=state)
+        self._given.update(new)
+
+    @cached_property
+    def _given(self) -> WeakSet[agent_framework.Message]:
+        """Answers of the model whose id is of this provider's making."""
+        return WeakSet()
 
     if TYPE_CHECKING:  # the core's, for the framework's messages
 

@@ -43,6 +43,7 @@ OUTSIDE = {
     "agentstore/cli/demo_framework.py": {"agent_framework"},
     "agentstore/testing/": {"msgspec", "pytest", "hypothesis", "agentstore_memory"},
     "backends/": {"msgspec"},
+    "backends/agentstore_postgres": {"msgspec", "asyncpg", "sqlalchemy"},
 }
 """What a file may import beside the standard library and our own: the longest beginning of its path decides."""
 

@@ -28,6 +28,16 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Of a batch that is in the session now: the seqs, and which records are there with another digest.
+CREATE FUNCTION agentstore_found(
+  p_session bigint, p_ids bytea[], p_digests bytea[], OUT seqs bigint[], OUT positions int[]) LANGUAGE sql AS $$
+  SELECT array_agg(f.seq ORDER BY f.at), array_agg((f.at - 1)::int ORDER BY f.at) FILTER (WHERE NOT f.same)
+  FROM (SELECT u.at, m.seq, m.digest = u.digest AS same
+        FROM unnest(p_ids, p_digests) WITH ORDINALITY AS u (id_hash, digest, at)
+        CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM agentstore_message k        -- LIMIT keeps it one index
+                            WHERE k.session = p_session AND k.id_hash = u.id_hash LIMIT 1) m) f      -- look-up an id
+$$;
+
 -- The batch behind `last_seq`. Only where fewer rows went in are the ones that were there looked at.
 CREATE FUNCTION agentstore_insert(
   p_session bigint, p_last_seq bigint, p_now bigint,
@@ -41,15 +51,12 @@ BEGIN
     ON CONFLICT (session, id_hash) DO NOTHING RETURNING seq, octet_length(payload) AS octets)
   SELECT coalesce(array_agg(seq ORDER BY seq), '{}'), count(*), coalesce(sum(octets), 0)
   INTO seqs, written, size FROM new;
-  IF written = cardinality(p_ids) THEN RETURN; END IF;
-  SELECT array_agg(f.seq ORDER BY f.at), array_agg((f.at - 1)::int ORDER BY f.at) FILTER (WHERE NOT f.same)
-  INTO seqs, positions
-  FROM (SELECT u.at, m.seq, m.digest = u.digest AS same
-        FROM unnest(p_ids, p_digests) WITH ORDINALITY AS u (id_hash, digest, at)
-        CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM agentstore_message k        -- LIMIT keeps it one index
-                            WHERE k.session = p_session AND k.id_hash = u.id_hash LIMIT 1) m) f;      -- look-up an id
+  IF written < cardinality(p_ids) THEN
+    SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(p_session, p_ids, p_digests) f;
+  END IF;
 END $$;
 
+-- Lock and insert stand here in full: a call of another function costs as much as a row.
 CREATE FUNCTION agentstore_append(
   p_hash bytea, p_namespace bytea, p_source bytea, p_session bytea,
   p_token bytea, p_retry boolean, p_expected_last bigint, p_ttl bigint,
@@ -59,12 +66,14 @@ CREATE FUNCTION agentstore_append(
 LANGUAGE plpgsql AS $$
 DECLARE s agentstore_session; now_us bigint; size bigint; known boolean;
 BEGIN
-  s := agentstore_lock(p_hash);
-  IF s.id IS NULL THEN                  -- what a session that is not there would refuse: so none is begun in vain
-    actual := 0;
+  SELECT * INTO s FROM agentstore_session WHERE hash = p_hash AND linked FOR NO KEY UPDATE;
+  now_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;  -- after the lock: the wait may have been long
+  IF s.id IS NULL OR s.expires_at <= now_us THEN
+    actual := 0;                        -- what a session that is not there would refuse: so none is begun in vain
     IF p_expected_last <> 0 THEN refused := 'last'; RETURN; END IF;
     IF p_snapshot IS NOT NULL AND p_expected_version <> 0 THEN refused := 'version'; RETURN; END IF;
     s := agentstore_begin(p_hash, p_namespace, p_source, p_session, p_ttl);
+    now_us := agentstore_now();
   END IF;
   IF p_retry THEN
     SELECT a.seqs, a.written, a.version INTO seqs, written, version
@@ -72,9 +81,16 @@ BEGIN
     IF FOUND THEN RETURN; END IF;
   END IF;
 
-  now_us := agentstore_now();
-  SELECT i.seqs, i.positions, i.written, i.size INTO seqs, positions, written, size
-  FROM agentstore_insert(s.id, s.last_seq, now_us, p_ids, p_digests, p_formats, p_payloads) i;
+  WITH new AS (
+    INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
+    SELECT s.id, s.last_seq + r.at, now_us, r.id_hash, r.digest, r.format, r.payload
+    FROM unnest(p_ids, p_digests, p_formats, p_payloads) WITH ORDINALITY AS r (id_hash, digest, format, payload, at)
+    ON CONFLICT (session, id_hash) DO NOTHING RETURNING seq, octet_length(payload) AS octets)
+  SELECT coalesce(array_agg(seq ORDER BY seq), '{}'), count(*), coalesce(sum(octets), 0)
+  INTO seqs, written, size FROM new;
+  IF written < cardinality(p_ids) THEN
+    SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(s.id, p_ids, p_digests) f;
+  END IF;
   known := cardinality(p_ids) > 0 AND written = 0;
   IF positions IS NOT NULL THEN         -- the rules of `plan_append`, in their order
     refused := 'ids';
@@ -84,7 +100,7 @@ BEGIN
     IF actual <> p_expected_last THEN refused := 'last'; END IF;
   END IF;
   IF refused IS NULL AND NOT known AND p_snapshot IS NOT NULL THEN
-    IF s.snapshot_format <> ALL (p_replaceable) THEN
+    IF s.snapshot_format IS NOT NULL AND s.snapshot_format <> ALL (p_replaceable) THEN
       refused := 'format';
     ELSIF s.snapshot_version <> p_expected_version THEN
       refused := 'version'; actual := s.snapshot_version;
@@ -199,10 +215,11 @@ CREATE FUNCTION agentstore_stage_page(p_stage bigint, p_seqs bigint[], p_created
 BEGIN
   UPDATE agentstore_session SET expires_at = agentstore_now() + 3600000000, count = count + cardinality(p_seqs),
     bytes = bytes + (SELECT coalesce(sum(octet_length(p)), 0) FROM unnest(p_payloads) p),
-    last_seq = p_seqs[cardinality(p_seqs)]
+    last_seq = coalesce(p_seqs[cardinality(p_seqs)], last_seq)
   WHERE id = p_stage AND NOT linked AND expires_at > agentstore_now();
   IF NOT FOUND THEN RETURN false; END IF;                -- its lease ran out and purge took it
-  INSERT INTO agentstore_message SELECT p_stage, r.* FROM unnest(p_seqs, p_created, p_ids, p_digests, p_formats, p_payloads) r;
+  INSERT INTO agentstore_message
+  SELECT p_stage, r.* FROM unnest(p_seqs, p_created, p_ids, p_digests, p_formats, p_payloads) r;
   RETURN true;
 END $$;
 
@@ -248,7 +265,9 @@ BEGIN
     IF p_expected_version <> 0 THEN refused := 'version'; actual := 0; RETURN; END IF;
     s := agentstore_begin(p_hash, p_namespace, p_source, p_session, p_begin_ttl);
   END IF;
-  IF s.snapshot_format <> ALL (p_replaceable) THEN refused := 'format'; RETURN; END IF;
+  IF s.snapshot_format IS NOT NULL AND s.snapshot_format <> ALL (p_replaceable) THEN
+    refused := 'format'; RETURN;
+  END IF;
   actual := s.snapshot_version;
   IF actual <> p_expected_version THEN refused := 'version'; RETURN; END IF;
   version := s.snapshot_version + 1;

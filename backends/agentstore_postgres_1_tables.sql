@@ -1,4 +1,7 @@
-CREATE TABLE agentstore_schema (version int NOT NULL);
+CREATE TABLE agentstore_schema (
+  version int NOT NULL,                      -- how many migrations were made
+  oldest int NOT NULL                        -- releases that know at least so many work with it
+);
 CREATE TABLE agentstore_session (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   hash bytea NOT NULL,                       -- SessionKey.hash

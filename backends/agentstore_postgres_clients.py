@@ -1,0 +1,314 @@
+"""Connections: one pool per event loop and process, or the one that was handed in.
+
+A pool of ours ends with its loop: `asyncio.run` closes asynchronous generators last, and each pool has one that waits
+for that. In a forked child the parent's pools are forgotten, untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+
+from agentstore.errors import ClosedError, ConfigurationError, UnavailableError
+from agentstore_postgres_errors import DRIVER_ERRORS, translated
+from agentstore_postgres_pool import CLOSE_SECONDS, Pool
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+Connection: TypeAlias = "asyncpg.Connection | PoolConnectionProxy"
+
+# The process that answers is the one that was connected to: no pooler stands between, or one that gives whole sessions.
+_DIRECT = (
+    "SELECT 1 WHERE pg_backend_pid() = {pid} AND current_setting('default_transaction_isolation') = 'read committed'"
+)
+
+
+class Client(Protocol):
+    """The connections of one event loop."""
+
+    ready: bool
+    """Whether it was opened."""
+    direct: bool
+    """Whether a statement alone is one transaction in READ COMMITTED, on a connection that keeps its statements."""
+
+    async def open(self) -> None:
+        """Make ready, and find out whether connections are direct; does nothing the second time."""
+        ...
+
+    async def take(self) -> Connection:
+        """A connection; raises our errors where there is none to be had."""
+        ...
+
+    async def give_back(self, connection: Connection) -> None:
+        """A connection that was closed is replaced."""
+        ...
+
+    def renew(self) -> None:
+        """Let go of connections to a server that may no longer be the right one."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class OwnPool:
+    """A pool of ours."""
+
+    def __init__(
+        self,
+        connect: dict[str, Any],
+        *,
+        size: int,
+        timeout: float,
+        settings: dict[str, str],
+        direct: bool | None,
+    ) -> None:
+        """`connect` is for `asyncpg.connect`; `settings` are a direct connection's; `direct=None` finds out."""
+        self.ready = False
+        self.direct = direct is not False
+        self._known = direct is not None
+        self._arguments = connect
+        self._settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+        self._opening = asyncio.Lock()
+        self._pool = Pool(self._connect, size=size, timeout=timeout)
+        self._keeper: AsyncGenerator[None] | None = None
+        self.take = self._pool.take
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self.ready:
+                return
+            await self.give_back(await self.take())
+            self._keeper = self._keep()
+            await self._keeper.asend(None)
+            self.ready = True
+
+    async def give_back(self, connection: Connection) -> None:
+        self._pool.give_back(cast("asyncpg.Connection", connection))
+
+    def renew(self) -> None:
+        self._pool.renew()
+
+    async def close(self) -> None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            await keeper.aclose()
+        else:
+            await self._pool.close()
+
+    async def _connect(self) -> asyncpg.Connection:
+        connection = await self._made()
+        if not self.direct or await self._prepared(connection):
+            return connection
+        # Somebody stands between. A connection must be told from the start to keep no statements.
+        connection.terminate()
+        self.direct = False
+        return await self._made()
+
+    async def _made(self) -> asyncpg.Connection:
+        return await asyncpg.connect(**self._arguments, statement_cache_size=100 if self.direct else 0)
+
+    async def _prepared(self, connection: asyncpg.Connection) -> bool:
+        """Whether it is direct; then its settings are made."""
+        statement = f"SELECT {self._settings}"
+        if not self._known:
+            statement += f" WHERE pg_backend_pid() = {connection.get_server_pid()}"
+        return await connection.execute(statement) == "SELECT 1"
+
+    async def _keep(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await self._pool.close()
+
+
+class BorrowedPool:
+    """An asyncpg pool that was handed in; it is left open."""
+
+    def __init__(self, pool: asyncpg.Pool, *, timeout: float, direct: bool | None) -> None:
+        self.ready = direct is not None
+        self.direct = bool(direct)
+        self._pool = pool
+        self._timeout = timeout
+
+    async def open(self) -> None:
+        self.direct = await _is_direct(self)
+        self.ready = True
+
+    async def take(self) -> Connection:
+        if self._pool.is_closing():
+            raise ConfigurationError("the asyncpg pool that was handed in is closed")
+        try:
+            return await self._pool.acquire(timeout=self._timeout)
+        except asyncio.TimeoutError as error:
+            raise UnavailableError(f"no connection to PostgreSQL within {self._timeout:g} s") from error
+        except DRIVER_ERRORS as error:
+            raise translated(error, maybe_done=False) from error
+
+    async def give_back(self, connection: Connection) -> None:
+        with suppress(*DRIVER_ERRORS):  # it was cut, and is given back all the same
+            await self._pool.release(cast("PoolConnectionProxy", connection))
+
+    def renew(self) -> None:
+        """Nothing: its owner knows when to let go."""
+
+    async def close(self) -> None:
+        """Nothing: whoever made it closes it."""
+
+
+class BorrowedEngine:
+    """A SQLAlchemy `AsyncEngine` on asyncpg that was handed in; it is left open. Calls run on the raw connection."""
+
+    def __init__(self, engine: AsyncEngine, *, direct: bool | None) -> None:
+        if engine.dialect.driver != "asyncpg":
+            raise ConfigurationError(
+                f"the engine that was handed in must use asyncpg, not {engine.dialect.driver}: postgresql+asyncpg://"
+            )
+        self.ready = direct is not None
+        self.direct = bool(direct)
+        self._engine = engine
+        self._taken: dict[Connection, AsyncConnection] = {}
+
+    async def open(self) -> None:
+        self.direct = await _is_direct(self)
+        self.ready = True
+
+    async def take(self) -> Connection:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            checked_out = await self._engine.connect()
+        except SQLAlchemyError as error:
+            raise _unwrapped(error) from error
+        except DRIVER_ERRORS as error:
+            raise translated(error, maybe_done=False) from error
+        raw = (await checked_out.get_raw_connection()).driver_connection
+        connection = cast("asyncpg.Connection", raw)
+        self._taken[connection] = checked_out
+        return connection
+
+    async def give_back(self, connection: Connection) -> None:
+        await asyncio.shield(self._given_back(self._taken.pop(connection), connection.is_closed()))
+
+    async def _given_back(self, checked_out: AsyncConnection, dead: bool) -> None:
+        if dead:
+            await checked_out.invalidate()
+        await checked_out.close()
+
+    def renew(self) -> None:
+        """Nothing: its owner knows when to let go."""
+
+    async def close(self) -> None:
+        """Nothing: whoever made it closes it."""
+
+
+def _unwrapped(error: Exception) -> Exception:
+    """What SQLAlchemy wraps, as one of ours."""
+    from sqlalchemy.exc import DBAPIError
+
+    driver = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig else None
+    if isinstance(driver, Exception):
+        return translated(driver, maybe_done=False)
+    return UnavailableError(f"the engine gave no connection: {type(error).__name__}")
+
+
+async def _is_direct(client: Client) -> bool:
+    """Whether no transaction pooler stands between, and READ COMMITTED is the default."""
+    connection = await client.take()
+    try:
+        return await connection.execute(_DIRECT.format(pid=connection.get_server_pid())) == "SELECT 1"
+    except DRIVER_ERRORS as error:
+        raise translated(error, maybe_done=False) from error
+    finally:
+        await client.give_back(connection)
+
+
+class Clients:
+    """The client of each event loop of this process."""
+
+    def __init__(self, make: Callable[[], Client], *, borrowed: bool) -> None:
+        """`make` is called in the loop; a `borrowed` one belongs to the loop of its first use."""
+        self._make = make
+        self._borrowed = borrowed
+        self._lock = threading.Lock()
+        self._closed = False
+        self._by_loop: dict[asyncio.AbstractEventLoop, Client] = {}
+        _all.add(self)
+
+    async def here(self) -> Client:
+        """The running loop's client, open. Raises `ClosedError`, or `ConfigurationError` in a loop not the client's."""
+        loop = asyncio.get_running_loop()
+        client = self._by_loop.get(loop) or self._made(loop)
+        if self._closed:
+            raise ClosedError("the PostgreSQL backend is closed")
+        if not client.ready:
+            await client.open()
+        return client
+
+    async def aclose(self) -> None:
+        """Close the clients of all loops. Those of loops that stand still are closed when these go on, or end."""
+        with self._lock:
+            self._closed = True
+            clients, self._by_loop = self._by_loop, {}
+        here = asyncio.get_running_loop()
+        for loop, client in clients.items():
+            if loop is here:
+                await client.close()
+            elif not loop.is_closed():
+                with suppress(RuntimeError):  # it was closed just now
+                    await _close_there(loop, client)
+
+    def leave_parent(self) -> None:
+        """In a forked child: forget the parent's clients, without touching their connections."""
+        self._lock = threading.Lock()
+        _abandoned.append(self._by_loop)
+        if not self._borrowed:  # what was handed in still belongs to the parent's loop
+            self._by_loop = {}
+
+    def _made(self, loop: asyncio.AbstractEventLoop) -> Client:
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the PostgreSQL backend is closed")
+            if self._borrowed and self._by_loop:
+                raise ConfigurationError(
+                    "the pool or engine that was handed in belongs to another event loop: give each loop its own,"
+                    " or let the backend make its pools from a URL"
+                )
+            for dead in [other for other in self._by_loop if other.is_closed()]:
+                del self._by_loop[dead]
+            return self._by_loop.setdefault(loop, self._make())
+
+
+async def _close_there(loop: asyncio.AbstractEventLoop, client: Client) -> None:
+    done = threading.Event()
+    tasks: set[asyncio.Task[None]] = set()
+
+    def close() -> None:
+        task = loop.create_task(client.close())
+        tasks.add(task)
+        task.add_done_callback(lambda _: done.set())
+
+    loop.call_soon_threadsafe(close)
+    if loop.is_running():
+        await asyncio.to_thread(done.wait, CLOSE_SECONDS + 1)
+
+
+_all: weakref.WeakSet[Clients] = weakref.WeakSet()
+_abandoned: list[object] = []  # a parent's connections in a forked child: closing them would harm the parent
+
+
+def _after_fork() -> None:
+    for clients in _all:
+        clients.leave_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,162 @@
+"""A pool of asyncpg connections in one event loop.
+
+asyncpg's own makes a task and resets the connection each time one comes back: as dear as a small query. Calls of ours
+change no connection, so here it is put on a stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import asyncpg
+
+from agentstore.errors import ClosedError, UnavailableError
+from agentstore_postgres_errors import DRIVER_ERRORS, translated
+
+IDLE_SECONDS = 300.0
+"""A connection that nobody used for so long is closed."""
+CLOSE_SECONDS = 5.0
+"""How long closing waits for calls under way before it cuts their connections."""
+
+
+class Pool:
+    """At most `size` connections, made when they are needed."""
+
+    def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]], *, size: int, timeout: float) -> None:
+        """`timeout` bounds the wait for a free one, in seconds."""
+        self._connect = connect
+        self._size = size
+        self._timeout = timeout
+        self._loop = asyncio.get_running_loop()
+        self._idle: list[tuple[asyncpg.Connection, float]] = []  # the longest unused first
+        self._busy: set[asyncpg.Connection] = set()
+        self._made = 0  # idle, busy, and those being made
+        self._line: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
+        self._closed = False
+        self._returned = asyncio.Event()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def take(self) -> asyncpg.Connection:
+        """A connection that was open just now. Raises `UnavailableError` or `ConfigurationError` for none."""
+        while not self._closed:
+            if self._idle:
+                unused, _ = self._idle.pop()
+                if not unused.is_closed():
+                    self._busy.add(unused)
+                    return unused
+                self._made -= 1
+            elif self._made < self._size:
+                return await self._new()
+            elif (connection := await self._handed()) is not None:
+                return connection
+        raise ClosedError("the PostgreSQL backend is closed")
+
+    def give_back(self, connection: asyncpg.Connection) -> None:
+        """It is free again, unless it was closed meanwhile."""
+        if connection not in self._busy:  # from before a `renew` or `close`
+            connection.terminate()
+            return
+        self._returned.set()
+        if connection.is_closed():
+            self._busy.discard(connection)
+            self._made -= 1
+            self._hand(None)
+        elif not self._hand(connection):
+            self._busy.discard(connection)
+            self._idle.append((connection, self._loop.time()))
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(IDLE_SECONDS, self._close_unused)
+
+    def renew(self) -> None:
+        """Use none of today's connections again."""
+        for connection, _ in self._idle:
+            connection.terminate()
+        self._made -= len(self._idle) + len(self._busy)
+        self._idle.clear()
+        self._busy.clear()
+        while self._hand(None):
+            pass
+
+    async def close(self) -> None:
+        """Close all; calls under way have a while to finish."""
+        self._closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        while self._hand(None):
+            pass
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._drained(), CLOSE_SECONDS)
+        for connection in self._busy:
+            connection.terminate()
+        self._busy.clear()
+        idle, self._idle = self._idle, []
+        for connection, _ in idle:
+            with suppress(*DRIVER_ERRORS):
+                await connection.close(timeout=CLOSE_SECONDS)
+
+    async def _drained(self) -> None:
+        while self._busy:
+            self._returned.clear()
+            await self._returned.wait()
+
+    async def _new(self) -> asyncpg.Connection:
+        self._made += 1
+        try:
+            connection = await self._connect()
+        except BaseException as error:
+            self._made -= 1
+            self._hand(None)
+            if isinstance(error, DRIVER_ERRORS):
+                raise translated(error, maybe_done=False) from error
+            raise
+        if self._closed:
+            connection.terminate()
+            raise ClosedError("the PostgreSQL backend is closed")
+        self._busy.add(connection)
+        return connection
+
+    async def _handed(self) -> asyncpg.Connection | None:
+        """The next that comes back, to those who wait in the order in which they came; `None`: there is room again."""
+        turn: asyncio.Future[asyncpg.Connection | None] = self._loop.create_future()
+        self._line.append(turn)
+        timer = self._loop.call_later(self._timeout, turn.cancel)
+        try:
+            return await turn
+        except asyncio.CancelledError as error:
+            if turn.done() and not turn.cancelled():  # it came just when the task was cancelled
+                self._pass_on(turn.result())
+                raise
+            if self._loop.time() < timer.when():
+                raise
+            raise UnavailableError(f"no connection to PostgreSQL was free within {self._timeout:g} s") from error
+        finally:
+            timer.cancel()
+
+    def _pass_on(self, connection: asyncpg.Connection | None) -> None:
+        if connection is None:
+            self._hand(None)
+        else:
+            self.give_back(connection)
+
+    def _hand(self, connection: asyncpg.Connection | None) -> bool:
+        """Whether somebody was waiting for it."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(connection)
+                return True
+        return False
+
+    def _close_unused(self) -> None:
+        self._sweep = None
+        old = self._loop.time() - IDLE_SECONDS
+        unused = [connection for connection, since in self._idle if since <= old]
+        del self._idle[: len(unused)]
+        self._made -= len(unused)
+        for connection in unused:
+            connection.terminate()
+        if self._idle:
+            self._sweep = self._loop.call_later(IDLE_SECONDS, self._close_unused)

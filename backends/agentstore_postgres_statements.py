@@ -1,0 +1,71 @@
+"""The statements that the backend sends, with the real names in them."""
+
+from __future__ import annotations
+
+from agentstore_postgres_schema import Names
+
+# A sub-select makes the session a constant: so the primary key gives the order from either end, and the limit stops it.
+_READ = """
+SELECT seq, created_at, id_hash, digest, format, payload FROM agentstore_message
+WHERE session = (SELECT id FROM agentstore_session
+                 WHERE hash = $1 AND linked AND (expires_at > agentstore_now()) IS NOT FALSE)
+  AND seq > $2 AND seq < $3 ORDER BY seq {direction} LIMIT $4
+"""
+
+_INFO = """
+  s.count, coalesce(f.seq, 0), coalesce(l.seq, 0), s.created_at, s.updated_at, s.expires_at, s.bytes, d.payload
+FROM agentstore_session s
+LEFT JOIN LATERAL (SELECT seq FROM agentstore_message m WHERE m.session = s.id ORDER BY seq LIMIT 1) f ON true
+LEFT JOIN LATERAL (SELECT seq FROM agentstore_message m WHERE m.session = s.id ORDER BY seq DESC LIMIT 1) l ON true
+LEFT JOIN agentstore_metadata d ON d.session = s.id
+"""
+
+_LIST = f"""
+SELECT s.source, s.session, {_INFO}
+WHERE sha256(s.namespace) = sha256($1) AND s.linked AND (s.expires_at > agentstore_now()) IS NOT FALSE
+  AND s.minute <= $2 AND (s.minute < $2 OR (s.source, s.session) > ($3, $4)) AND ($5::bytea IS NULL OR s.source = $5)
+ORDER BY s.minute DESC, s.source, s.session LIMIT $6
+"""
+
+_LOAD_SNAPSHOT = """
+SELECT s.snapshot_version, s.snapshot_format, n.payload
+FROM agentstore_session s JOIN agentstore_snapshot n ON n.session = s.id
+WHERE s.hash = $1 AND s.linked AND (s.expires_at > agentstore_now()) IS NOT FALSE
+"""
+
+_EXPIRE = """
+UPDATE agentstore_session SET expires_at = $2
+WHERE hash = $1 AND linked AND (expires_at > agentstore_now()) IS NOT FALSE
+"""
+
+_WRITTEN = "refused, positions, actual, seqs, written, version"
+
+
+class Statements:
+    """One text per operation of the waist."""
+
+    def __init__(self, names: Names) -> None:
+        def call(function: str, arguments: int, columns: str = "*") -> str:
+            places = ", ".join(f"${place}" for place in range(1, arguments + 1))
+            return names.sql(f"SELECT {columns} FROM {function}({places})")
+
+        self.append = call("agentstore_append", 16, _WRITTEN)
+        self.read = names.sql(_READ.format(direction="ASC"))
+        self.read_newest = names.sql(_READ.format(direction="DESC"))
+        self.truncate = call("agentstore_truncate", 3)
+        self.replace = call("agentstore_replace", 11, _WRITTEN)
+        self.update = call("agentstore_update", 5)
+        self.remove_newest = call("agentstore_remove_newest", 3)
+        self.stage = call("agentstore_stage", 4)
+        self.stage_page = call("agentstore_stage_page", 7)
+        self.link = call("agentstore_link", 3)
+        self.info = names.sql(
+            f"SELECT {_INFO} WHERE s.hash = $1 AND s.linked AND (s.expires_at > agentstore_now()) IS NOT FALSE"
+        )
+        self.list = names.sql(_LIST)
+        self.annotate = call("agentstore_annotate", 7)
+        self.expire = names.sql(_EXPIRE)
+        self.delete = call("agentstore_delete", 1)
+        self.purge = call("agentstore_purge", 1)
+        self.save_snapshot = call("agentstore_save_snapshot", 9, "refused, actual, version")
+        self.load_snapshot = names.sql(_LOAD_SNAPSHOT)

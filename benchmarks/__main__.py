@@ -21,6 +21,11 @@ NAMES = (
     "start",
     "decoding",
     "others",
+    "postgres_appending",
+    "postgres_newest",
+    "postgres_many_sessions",
+    "postgres_writers",
+    "postgres_disk",
 )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
-from agents import SQLiteSession, TResponseInputItem
+from agents import Session, SQLiteSession, TResponseInputItem
 
 from agentstore import HistoryStore, open_store
 from benchmarks.raw import RawConnection
@@ -21,6 +21,16 @@ TURNS = 8  # of each session, per round
 
 Step = Callable[[int, int], Awaitable[Any]]
 """One turn of a session: append turn number `n` and read; called with the session's number and `n`."""
+
+
+class RawHistory(Protocol):
+    """What one writes by hand, by the session's number."""
+
+    async def fill(self, session: int, count: int) -> None: ...
+
+    async def append(self, session: int, messages: Sequence[Shape]) -> None: ...
+
+    async def newest(self, session: int, limit: int) -> list[Shape]: ...
 
 
 def run(folder: Path, quick: bool) -> Report:
@@ -45,15 +55,15 @@ async def _measure(folder: Path, rounds: int) -> Rounds:
     theirs = [SQLiteSession(str(number), folder / "openai.db") for number in range(SESSIONS)]
     turns = [turn_shapes(number) for number in range(rounds * TURNS)]
     async with open_store(f"sqlite:///{folder}/ours.db") as store:
-        steps = [await _ours(store, len(turns)), await _raw(raw, turns), await _openai(theirs, turns)]
-        times = await by_turns(range(rounds), *[_all_at_once(step) for step in steps])
+        steps = [await our_step(store, len(turns)), await raw_step(raw, turns), await openai_step(theirs, turns)]
+        times = await by_turns(range(rounds), *[all_at_once(step) for step in steps])
     raw.close()
     for session in theirs:
         session.close()
     return times
 
 
-def _all_at_once(step: Step) -> Callable[[int], Awaitable[None]]:
+def all_at_once(step: Step) -> Callable[[int], Awaitable[None]]:
     async def one_session(session: int, first: int) -> None:
         for number in range(first, first + TURNS):
             await step(session, number)
@@ -64,7 +74,7 @@ def _all_at_once(step: Step) -> Callable[[int], Awaitable[None]]:
     return every_session
 
 
-async def _ours(store: HistoryStore, turns: int) -> Step:
+async def our_step(store: HistoryStore, turns: int) -> Step:
     chats = [store.session(str(number)) for number in range(SESSIONS)]
     for chat in chats:
         await fill(chat, NEWEST)
@@ -77,7 +87,7 @@ async def _ours(store: HistoryStore, turns: int) -> Step:
     return step
 
 
-async def _raw(raw: RawConnection, turns: list[list[Shape]]) -> Step:
+async def raw_step(raw: RawHistory, turns: list[list[Shape]]) -> Step:
     for session in range(SESSIONS):
         await raw.fill(session, NEWEST)
 
@@ -88,7 +98,7 @@ async def _raw(raw: RawConnection, turns: list[list[Shape]]) -> Step:
     return step
 
 
-async def _openai(sessions: list[SQLiteSession], turns: list[list[Shape]]) -> Step:
+async def openai_step(sessions: Sequence[Session], turns: list[list[Shape]]) -> Step:
     # The session keeps any dict as it is: the same JSON as the others keep.
     items = cast("list[list[TResponseInputItem]]", turns)
     for session in sessions:

@@ -298,7 +298,8 @@ CREATE FUNCTION agentstore_purge(p_namespace bytea) RETURNS int LANGUAGE plpgsql
 DECLARE victim bigint; gone bigint;
 BEGIN
   SELECT id INTO victim FROM agentstore_session
-  WHERE expires_at <= agentstore_now() AND (p_namespace IS NULL OR namespace = p_namespace)
+  WHERE (expires_at <= agentstore_now() OR (p_namespace IS NOT NULL AND NOT linked))       -- a restore under way too
+    AND (p_namespace IS NULL OR namespace = p_namespace)
   LIMIT 1 FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN RETURN NULL; END IF;
   UPDATE agentstore_session SET linked = false WHERE id = victim AND linked;

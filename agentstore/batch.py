@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from random import Random
 from typing import Any, NamedTuple
@@ -45,16 +45,17 @@ def encode_batch(codec: Codec, messages: Sequence[Any], limits: Limits, *, idemp
     records: dict[str, Record] = {}
     ids: dict[int, str] = {}  # by object: one that comes twice is one message, also where it has no place for an id
     order: list[str] = []
+    find_id = getattr(codec, "find_id", None)
     for position, message in enumerate(messages):
         if id(message) in ids:
             order.append(ids[id(message)])
             continue
-        new_id = _new_id(call, position, idempotency_key)
         try:
-            message_id, record = _encode(codec, message, new_id, fresh=idempotency_key is None)
+            message_id, record = _encode(codec, find_id, message, call, position, idempotency_key)
         except UnsupportedValueError as error:
             raise UnsupportedValueError(f"message {position} of the batch: {error}") from error
-        check_size(record.payload, limits, f"message {position}")
+        if len(record.payload) > limits.message_bytes:
+            check_size(record.payload, limits, f"message {position}")
         if records.setdefault(message_id, record).digest != record.digest:
             text = f"two different messages of this batch have the id {message_id!r}; nothing was written"
             raise ConflictError(text, ids=[message_id])
@@ -144,18 +145,26 @@ def _new_id(call: int, position: int, idempotency_key: str | None) -> str:
     return f"{call + position:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
 
 
-def _encode(codec: Codec, message: Any, new_id: str, *, fresh: bool) -> tuple[str, Record]:
+def _encode(
+    codec: Codec,
+    find_id: Callable[[Any], str | None] | None,
+    message: Any,
+    call: int,
+    position: int,
+    idempotency_key: str | None,
+) -> tuple[str, Record]:
     """The message's id and record; one without an id gets the new one, which is `fresh` if it was made at random."""
-    find_id = getattr(codec, "find_id", None)
-    given = find_id is not None and find_id(message) is None and codec.assign_id(message, new_id)
+    given = False
+    if find_id is not None and find_id(message) is None:
+        given = codec.assign_id(message, _new_id(call, position, idempotency_key))
     message_id, identity, payload = codec.encode(message)
     if message_id is None:
-        given = True
-        if codec.assign_id(message, new_id):
+        given, message_id = True, _new_id(call, position, idempotency_key)
+        if codec.assign_id(message, message_id):
             _, identity, payload = codec.encode(message)
-        message_id = new_id
     if type(message_id) is not str or type(payload) is not bytes:
         raise TypeError(f"the codec {codec.format!r} must give a str or None as id, and bytes as payload")
     if not message_id:
         raise ValueError("a message has an empty message_id; nothing was written")
-    return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, given and fresh)
+    fresh = given and idempotency_key is None
+    return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, fresh)

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from agentstore import values
+from agentstore import untagged, values
 from agentstore.errors import UnsupportedValueError
 from agentstore.messages import MESSAGE_FIELDS, Content, Message
 
 OPAQUE = "opaque"
 """Type of the content that stands for a record in a format that nobody here can read, with its format and payload."""
+
+UNREADABLE = "agentstore.unreadable"
+"""The format of a record that the store holds a place for and cannot give back; its payload says why, as text."""
 
 ODD_FIELDS = "$fields"
 """Holds a message's unknown fields whose names could be taken for something else in stored form."""
@@ -90,9 +93,12 @@ def encode_shape(shape: dict[str, Any]) -> Encoded:
     whole = {"v": 1, **shape}
     if not whole.get("additional_properties"):
         whole.pop("additional_properties", None)  # as most messages have none, leave out what says nothing
+    payload = untagged.dump(whole)
+    if payload is not None:
+        return Encoded(whole.get("message_id"), untagged.canonical([whole["role"], whole["contents"]]), payload)
     tagged = values.tag(whole)
     identity = values.canonical([tagged["role"], tagged["contents"]])
-    return Encoded(shape.get("message_id"), identity, values.plain_json(tagged))
+    return Encoded(whole.get("message_id"), identity, values.plain_json(tagged))
 
 
 def decode_shape(payload: bytes) -> dict[str, Any]:
@@ -134,8 +140,12 @@ _FIELD_TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
 
 def digest(identity: Any) -> bytes:
     """16 bytes that are equal for messages of the same role and contents, whatever the order of their keys."""
-    data = identity if type(identity) is bytes else values.canonical(values.tag(identity))
-    return blake2b(data, digest_size=16, person=b"agentstore.msg1").digest()
+    hashed = _hash.copy()  # quicker than a new one
+    hashed.update(identity if type(identity) is bytes else values.canonical(values.tag(identity)))
+    return hashed.digest()
+
+
+_hash = blake2b(digest_size=16, person=b"agentstore.msg1")
 
 
 _converters: dict[str, Callable[[bytes], Message]] = {}
@@ -154,6 +164,8 @@ def decode_record(codec: Codec, format: str, payload: bytes) -> Any:
 
     Raises `ValueError` for a payload that cannot be read or was written in a newer version of a known form.
     """
+    if format == UNREADABLE:
+        raise ValueError(payload.decode())
     if format == codec.format:
         return codec.decode(payload)
     if convert := _converters.get(format):

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentstore import Codec, Content, Message, UnsupportedValueError, codec
+from agentstore import Codec, Content, Message, UnsupportedValueError, codec, untagged
 from agentstore.codec import MessageCodec, decode_record, digest, register_converter
 from agentstore.messages import same
 
@@ -49,6 +50,41 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 bounded = settings(deadline=None, max_examples=150)
+
+
+@bounded
+@given(messages())
+def test_values_without_tags_have_a_short_way_to_the_same_bytes(message: Message) -> None:
+    """Payload and identity are those of the walk that tags, whichever way is taken."""
+    encoded = CORE.encode(message)
+    with patch.object(untagged, "dump", return_value=None):
+        assert CORE.encode(message) == encoded
+
+
+odd_numbers = [float("nan"), float("inf"), 2**63, -(2**63) - 1]
+odd_dicts = [{"$a": 1}, {"$dict": 1, "a": 2}, {"a\x00": 1}, {"a": {"\ud800": 1}}]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *odd_numbers,
+        *odd_dicts,
+        "\x00",
+        "\ud800",
+        b"a",
+        (1,),
+        [[(1,)]],
+        datetime(2026, 1, 1),
+        Content("x", y=b"a"),
+        Message("u"),
+    ],
+)
+def test_what_needs_a_tag_takes_the_long_way(odd: Any) -> None:
+    """... at any depth."""
+    for value in (odd, [odd], {"a": odd}, {"a": [{"b": odd}], "c": 1}):
+        assert untagged.dump({"a": value, "b": 1}) is None
+    assert untagged.dump({"a": {"b": [1, 1.5, None, True, "\u00e9", Content("x", y={"z": "\n"})]}}) is not None
 
 
 @bounded

@@ -1,11 +1,12 @@
 """The narrow waist: what a backend implements. It sees keys and opaque records; no JSON, no roles, no framework.
 
-Four small protocols. A backend is a `Log`; what else it can do is found with `isinstance`:
+Five small protocols. A backend is a `Log`; what else it can do is found with `isinstance`:
 
 * `Log`: append, read, truncate. Enough for a working store.
 * `Rewriting`: replace, update, remove_newest, restore.
 * `Catalog`: info, list, annotate, expire, delete, purge. Needed for a `ttl`.
 * `Snapshots`: save_snapshot, load_snapshot. A backend that has them honours `Append.snapshot` too.
+* `Checkable`: check. Says what its set-up costs when something breaks.
 
 Rules for every operation (the conformance kit, `agentstore.testing`, asserts them):
 
@@ -19,7 +20,7 @@ Rules for every operation (the conformance kit, `agentstore.testing`, asserts th
 * Every driver error is raised as an error of `agentstore.errors` with the driver's as its cause; `UnavailableError`
   says in `maybe_done` whether a write may have taken effect.
 * A backend is used from any event loop and thread, one after another or at once, and in a forked child.
-* No operation but `readiness`, `setup`, `ping` and `aclose` is called before `readiness` says "ready".
+* No operation but `readiness`, `setup`, `ping`, `check` and `aclose` is called before `readiness` says "ready".
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from agentstore.codec import UNREADABLE as UNREADABLE  # a record that a backend can no longer give back
 from agentstore.keys import SessionKey
 from agentstore.urls import StoreURL
 
@@ -62,6 +64,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
     id_hash: bytes
     digest: bytes
     format: str
+    """`UNREADABLE` where something stands at this seq that is no record of ours any more."""
     payload: bytes
 
 
@@ -285,6 +288,24 @@ class Snapshots(Protocol):
         ...
 
     def load_snapshot(self, key: SessionKey) -> Awaitable[StoredSnapshot | None]: ...
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that a check found, in words for people who do not run servers for a living."""
+
+    level: Literal["ok", "warning", "error"]
+    """`ok`: nothing acknowledged is lost by it. `warning`: something may be, as `text` says. `error`: writes fail now,
+    or are about to."""
+    text: str
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """Knowing what one's own set-up is worth."""
+
+    def check(self) -> Awaitable[Sequence[Finding]]:
+        """What a crash, a full memory or a full disk would cost. Reads only, and creates nothing."""
+        ...
 
 
 class BackendFactory(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from types import TracebackType
 
-from agentstore.backend import Catalog, Log
+from agentstore.backend import Catalog, Checkable, Finding, Log
 from agentstore.catalog import read_cursor, session_info, start_after, write_cursor
 from agentstore.codec import Codec, MessageCodec
 from agentstore.errors import ConfigurationError
@@ -76,6 +76,13 @@ class HistoryStore:
     async def ping(self) -> None:
         """Raise `UnavailableError` unless the store answers."""
         await self._gate.ping()
+
+    async def check(self) -> list[Finding]:
+        """What a crash, a full memory or a full disk would cost, as the backend is set up. Reads only.
+
+        Raises `ConfigurationError` where the backend cannot tell.
+        """
+        return list(await self._gate.able(Checkable, "check").check())
 
     def session(
         self,

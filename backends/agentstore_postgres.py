@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
+import agentstore_postgres_check as checking
+import agentstore_postgres_rows as rows
 import agentstore_postgres_schema as schema
 from agentstore.backend import (
     Append,
+    Finding,
     Limits,
     Readiness,
     Record,
@@ -32,6 +35,7 @@ from agentstore_postgres_calls import Calls
 from agentstore_postgres_clients import BorrowedEngine, BorrowedPool, Client, Clients, Connection, OwnPool
 from agentstore_postgres_errors import DRIVER_ERRORS, translated
 from agentstore_postgres_options import PostgresOptions, ServerOptions, connect_arguments
+from agentstore_postgres_shared import Shared
 from agentstore_postgres_statements import Statements
 
 if TYPE_CHECKING:
@@ -72,6 +76,7 @@ class PostgresBackend:
         self._make = self._maker(parsed, engine, pool)
         self._clients = Clients(self._make, borrowed=url is None)
         self._calls = Calls(self._clients, self._options.settings())
+        self._shared = Shared(self._clients, self._calls, self._sql)
         self.limits = Limits(self._options.max_message_bytes, self._options.max_append_bytes)
 
     @classmethod
@@ -92,25 +97,15 @@ class PostgresBackend:
     async def ping(self) -> None:
         await self._calls.read("SELECT 1")
 
+    async def check(self) -> Sequence[Finding]:
+        found = await self._calls.read(checking.SETTINGS)
+        return list(checking.findings({row["name"]: row["setting"] for row in found}))
+
     async def aclose(self) -> None:
         await self._clients.aclose()
 
     async def append(self, key: SessionKey, append: Append) -> Written | Refused:
-        snapshot = append.snapshot
-        rows = await self._calls.write(
-            self._sql.append,
-            *_key(key),
-            append.token,
-            append.retry,
-            append.expected_last,
-            append.ttl,
-            *_columns(append.records),
-            snapshot and snapshot.format,
-            snapshot and snapshot.payload,
-            snapshot and list(snapshot.replaceable),
-            snapshot and snapshot.expected_version,
-        )
-        return _answer(rows[0])
+        return await self._shared.append(key, append)
 
     async def read(
         self,
@@ -121,26 +116,24 @@ class PostgresBackend:
         limit: int | None = None,
         newest: bool = False,
     ) -> list[StoredRecord]:
-        statement = self._sql.read_newest if newest and limit is not None else self._sql.read
-        rows = await self._calls.read(statement, key.hash, after, END if before is None else before, limit)
-        records = [StoredRecord(*row) for row in rows]
-        if statement is self._sql.read_newest:
-            records.reverse()
-        return records
+        end = END if before is None else before
+        if newest and limit is not None:
+            return await self._shared.newest(key, after, end, limit)
+        return [StoredRecord(*row) for row in await self._calls.read(self._sql.read, key.hash, after, end, limit)]
 
     async def truncate(self, key: SessionKey, *, after: int | None = None, before: int | None = None) -> int:
         return int(await self._value(self._sql.truncate, key.hash, after, before))
 
     async def replace(self, key: SessionKey, replace: Replace) -> Written | Refused:
-        rows = await self._calls.write(
+        found = await self._calls.write(
             self._sql.replace,
-            *_key(key),
+            *rows.names(key),
             replace.after,
             replace.expected_last,
             replace.begin_ttl,
-            *_columns(replace.records),
+            *rows.columns(replace.records),
         )
-        return _answer(rows[0])
+        return rows.answer(found[0])
 
     async def update(self, key: SessionKey, record: Record) -> bool:
         values = record.id_hash, record.digest, record.format, record.payload
@@ -152,21 +145,21 @@ class PostgresBackend:
     async def restore(
         self, key: SessionKey, pages: AsyncIterator[Sequence[StoredRecord]], *, begin_ttl: int | None = None
     ) -> bool:
-        stage = await self._value(self._sql.stage, *_key(key))
+        stage = await self._value(self._sql.stage, *rows.names(key))
         async for page in pages:
             places = [record.seq for record in page], [record.created_at for record in page]
-            _kept(await self._value(self._sql.stage_page, stage, *places, *_columns(page)))
+            _kept(await self._value(self._sql.stage_page, stage, *places, *rows.columns(page)))
         return _kept(await self._value(self._sql.link, stage, key.hash, begin_ttl))
 
     async def info(self, key: SessionKey) -> StoredInfo | None:
-        rows = await self._calls.read(self._sql.info, key.hash)
-        return StoredInfo(key, *rows[0]) if rows else None
+        found = await self._calls.read(self._sql.info, key.hash)
+        return StoredInfo(key, *found[0]) if found else None
 
     async def list(
         self, namespace: str, *, source_id: str | None, limit: int, start: tuple[int, str, str] | None
     ) -> Sequence[StoredInfo]:
         minute, source, session = start or (END, "", "")
-        rows = await self._calls.read(
+        found = await self._calls.read(
             self._sql.list,
             namespace.encode(),
             minute,
@@ -175,12 +168,12 @@ class PostgresBackend:
             None if source_id is None else source_id.encode(),
             limit,
         )
-        return [StoredInfo(SessionKey(namespace, row[0].decode(), row[1].decode()), *row[2:]) for row in rows]
+        return [StoredInfo(SessionKey(namespace, row[0].decode(), row[1].decode()), *row[2:]) for row in found]
 
     async def annotate(
         self, key: SessionKey, old: bytes | None, new: bytes | None, *, begin_ttl: int | None = None
     ) -> bool:
-        return bool(await self._value(self._sql.annotate, *_key(key), old, new, begin_ttl))
+        return bool(await self._value(self._sql.annotate, *rows.names(key), old, new, begin_ttl))
 
     async def expire(self, key: SessionKey, at: int | None) -> None:
         await self._calls.write(self._sql.expire, key.hash, at)
@@ -198,21 +191,21 @@ class PostgresBackend:
     async def save_snapshot(
         self, key: SessionKey, snapshot: SnapshotWrite, *, begin_ttl: int | None = None
     ) -> int | Refused:
-        rows = await self._calls.write(
+        found = await self._calls.write(
             self._sql.save_snapshot,
-            *_key(key),
+            *rows.names(key),
             snapshot.format,
             snapshot.payload,
             list(snapshot.replaceable),
             snapshot.expected_version,
             begin_ttl,
         )
-        refused, actual, version = rows[0]
+        refused, actual, version = found[0]
         return Refused(refused, actual=actual or 0) if refused else version
 
     async def load_snapshot(self, key: SessionKey) -> StoredSnapshot | None:
-        rows = await self._calls.read(self._sql.load_snapshot, key.hash)
-        return StoredSnapshot(*rows[0]) if rows else None
+        found = await self._calls.read(self._sql.load_snapshot, key.hash)
+        return StoredSnapshot(*found[0]) if found else None
 
     async def _value(self, statement: str, *values: Any) -> Any:
         return (await self._calls.write(statement, *values))[0][0]
@@ -251,30 +244,6 @@ class PostgresBackend:
             settings=options.session_settings(),
             direct=direct,
         )
-
-
-def _key(key: SessionKey) -> tuple[bytes, bytes, bytes, bytes]:
-    return key.hash, key.namespace.encode(), key.source_id.encode(), key.session_id.encode()
-
-
-def _columns(records: Sequence[Record | StoredRecord]) -> tuple[list[bytes], list[bytes], list[str], list[bytes]]:
-    return (
-        [record.id_hash for record in records],
-        [record.digest for record in records],
-        [record.format for record in records],
-        [record.payload for record in records],
-    )
-
-
-def _answer(row: asyncpg.Record) -> Written | Refused:
-    refused, positions, actual, seqs, written, version = row
-    if refused is not None:
-        return Refused(refused, tuple(positions or ()) if refused == "ids" else (), _actual(refused, actual))
-    return Written(seqs, written, version)
-
-
-def _actual(refused: str, actual: int | None) -> int:
-    return actual or 0 if refused in ("last", "version") else 0
 
 
 def _kept(answer: bool | None) -> bool:

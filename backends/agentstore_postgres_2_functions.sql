@@ -60,7 +60,7 @@ END $$;
 CREATE FUNCTION agentstore_append(
   p_hash bytea, p_namespace bytea, p_source bytea, p_session bytea,
   p_token bytea, p_retry boolean, p_expected_last bigint, p_ttl bigint,
-  p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[],
+  p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[], p_size bigint,
   p_snapshot_format text, p_snapshot bytea, p_replaceable text[], p_expected_version bigint,
   OUT refused text, OUT positions int[], OUT actual bigint, OUT seqs bigint[], OUT written int, OUT version bigint)
 LANGUAGE plpgsql AS $$
@@ -81,15 +81,18 @@ BEGIN
     IF FOUND THEN RETURN; END IF;
   END IF;
 
-  WITH new AS (
-    INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
-    SELECT s.id, s.last_seq + r.at, now_us, r.id_hash, r.digest, r.format, r.payload
-    FROM unnest(p_ids, p_digests, p_formats, p_payloads) WITH ORDINALITY AS r (id_hash, digest, format, payload, at)
-    ON CONFLICT (session, id_hash) DO NOTHING RETURNING seq, octet_length(payload) AS octets)
-  SELECT coalesce(array_agg(seq ORDER BY seq), '{}'), count(*), coalesce(sum(octets), 0)
-  INTO seqs, written, size FROM new;
-  IF written < cardinality(p_ids) THEN
+  INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
+  SELECT s.id, s.last_seq + r.at, now_us, r.id_hash, r.digest, r.format, r.payload
+  FROM unnest(p_ids, p_digests, p_formats, p_payloads) WITH ORDINALITY AS r (id_hash, digest, format, payload, at)
+  ON CONFLICT (session, id_hash) DO NOTHING;
+  GET DIAGNOSTICS written = ROW_COUNT;
+  size := p_size; seqs := '{}';
+  IF written = cardinality(p_ids) THEN
+    FOR i IN 1..written LOOP seqs[i] := s.last_seq + i; END LOOP;
+  ELSE                                  -- only now are the ones that were there looked at
     SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(s.id, p_ids, p_digests) f;
+    SELECT coalesce(sum(octet_length(m.payload)), 0) INTO size
+    FROM agentstore_message m WHERE m.session = s.id AND m.seq > s.last_seq;
   END IF;
   known := cardinality(p_ids) > 0 AND written = 0;
   IF positions IS NOT NULL THEN         -- the rules of `plan_append`, in their order
@@ -127,6 +130,60 @@ BEGIN
   INSERT INTO agentstore_answer VALUES (s.id, s.calls % 32, p_token, seqs, written, version)
   ON CONFLICT (session, slot) DO UPDATE SET
     token = excluded.token, seqs = excluded.seqs, written = excluded.written, version = excluded.version;
+END $$;
+
+-- Turns of different sessions in one step, each written as one alone that has no condition. A row for each that is
+-- written. Of the others, which do not live, are locked or hold one of the ids, nothing is written: nobody
+-- waits here. Record `n` is of turn `p_owners[n]`, which begins behind record `p_starts[p_owners[n]]`.
+CREATE FUNCTION agentstore_append_all(
+  p_hashes bytea[], p_tokens bytea[], p_ttls bigint[], p_counts int[], p_sizes bigint[], p_starts int[],
+  p_owners int[], p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[])
+RETURNS TABLE (place bigint, last bigint, snapshot_version bigint) LANGUAGE plpgsql AS $$
+DECLARE ids bigint[]; lasts bigint[]; ends bigint[]; now_us bigint; given bigint; written bigint;
+BEGIN
+  SELECT array_agg(coalesce(s.id, 0) ORDER BY h.place), array_agg(coalesce(s.last_seq, 0) ORDER BY h.place),
+    array_agg(coalesce(s.expires_at, 9223372036854775807) ORDER BY h.place)
+  INTO ids, lasts, ends
+  FROM unnest(p_hashes) WITH ORDINALITY AS h (hash, place)
+  LEFT JOIN LATERAL (SELECT k.id, k.last_seq, k.expires_at FROM agentstore_session k
+                     WHERE k.hash = h.hash AND k.linked LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) s ON true;
+  now_us := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  FOR i IN 1..cardinality(ids) LOOP
+    IF ends[i] <= now_us THEN ids[i] := 0; END IF;
+  END LOOP;
+
+  INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
+  SELECT ids[r.owner], lasts[r.owner] + r.at - p_starts[r.owner], now_us, r.id_hash, r.digest, r.format, r.payload
+  FROM unnest(p_owners, p_ids, p_digests, p_formats, p_payloads)
+    WITH ORDINALITY AS r (owner, id_hash, digest, format, payload, at)
+  WHERE ids[r.owner] > 0 ON CONFLICT (session, id_hash) DO NOTHING;
+  GET DIAGNOSTICS written = ROW_COUNT;
+  SELECT coalesce(sum(t.count), 0) INTO given FROM unnest(ids, p_counts) AS t (id, count) WHERE t.id > 0;
+  IF written < given THEN               -- somebody's id was there: that turn is taken back
+    FOR i IN 1..cardinality(ids) LOOP
+      IF (SELECT count(*) FROM agentstore_message m WHERE m.session = ids[i] AND m.seq > lasts[i]) < p_counts[i] THEN
+        DELETE FROM agentstore_message m WHERE m.session = ids[i] AND m.seq > lasts[i];
+        ids[i] := 0;
+      END IF;
+    END LOOP;
+  END IF;
+
+  RETURN QUERY
+  WITH turn AS (
+    UPDATE agentstore_session s SET
+      last_seq = s.last_seq + t.count, count = s.count + t.count, bytes = s.bytes + t.size, calls = s.calls + 1,
+      updated_at = now_us, minute = now_us / 60000000, expires_at = coalesce(now_us + t.ttl, s.expires_at)
+    FROM unnest(ids, p_tokens, p_ttls, p_counts, p_sizes) WITH ORDINALITY AS t (id, token, ttl, count, size, place)
+    WHERE s.id = t.id
+    RETURNING t.place, t.token, t.count AS given, s.id, s.last_seq AS end_seq, s.calls - 1 AS call, s.snapshot_version),
+  answer AS (
+    INSERT INTO agentstore_answer
+    SELECT t.id, t.call % 32, t.token, ARRAY(SELECT generate_series(t.end_seq - t.given + 1, t.end_seq)),
+      t.given, t.snapshot_version
+    FROM turn t
+    ON CONFLICT (session, slot) DO UPDATE SET
+      token = excluded.token, seqs = excluded.seqs, written = excluded.written, version = excluded.version)
+  SELECT t.place, t.end_seq, t.snapshot_version FROM turn t;
 END $$;
 
 CREATE FUNCTION agentstore_changed(p_session bigint, p_count bigint, p_bytes bigint) RETURNS void LANGUAGE sql AS $$

@@ -86,9 +86,10 @@ class OwnPool:
         async with self._opening:
             if self.ready:
                 return
+            if self._keeper is None:
+                self._keeper = self._keep()
+                await self._keeper.asend(None)
             await self.give_back(await self.take())
-            self._keeper = self._keep()
-            await self._keeper.asend(None)
             self.ready = True
 
     async def give_back(self, connection: Connection) -> None:
@@ -106,8 +107,12 @@ class OwnPool:
 
     async def _connect(self) -> asyncpg.Connection:
         connection = await self._made()
-        if not self.direct or await self._prepared(connection):
-            return connection
+        try:
+            if not self.direct or await self._prepared(connection):
+                return connection
+        except BaseException:
+            connection.terminate()
+            raise
         # Somebody stands between. A connection must be told from the start to keep no statements.
         connection.terminate()
         self.direct = False
@@ -226,7 +231,11 @@ async def _is_direct(client: Client) -> bool:
     try:
         return await connection.execute(_DIRECT.format(pid=connection.get_server_pid())) == "SELECT 1"
     except DRIVER_ERRORS as error:
+        connection.terminate()
         raise translated(error, maybe_done=False) from error
+    except BaseException:
+        connection.terminate()
+        raise
     finally:
         await client.give_back(connection)
 

@@ -33,6 +33,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._idle: list[tuple[asyncpg.Connection, float]] = []  # the longest unused first
         self._busy: set[asyncpg.Connection] = set()
+        self._making: set[asyncio.Task[asyncpg.Connection]] = set()
         self._made = 0  # idle, busy, and those being made
         self._line: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
@@ -87,23 +88,40 @@ class Pool:
             self._sweep.cancel()
         while self._hand(None):
             pass
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._drained(), CLOSE_SECONDS)
-        for connection in self._busy:
-            connection.terminate()
-        self._busy.clear()
-        idle, self._idle = self._idle, []
-        for connection, _ in idle:
-            with suppress(*DRIVER_ERRORS):
-                await connection.close(timeout=CLOSE_SECONDS)
+        idle: list[asyncpg.Connection] = []
+        try:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._drained(), CLOSE_SECONDS)
+            idle = [connection for connection, _ in self._idle]
+            self._idle.clear()
+            for connection in idle:
+                with suppress(*DRIVER_ERRORS):
+                    await connection.close(timeout=CLOSE_SECONDS)
+        finally:
+            for connection in (*self._busy, *idle):  # a closed one does not mind
+                connection.terminate()
+            self._busy.clear()
+            for making in self._making:
+                making.cancel()
 
     async def _drained(self) -> None:
-        while self._busy:
+        while self._busy or self._making:
             self._returned.clear()
             await self._returned.wait()
 
     async def _new(self) -> asyncpg.Connection:
+        # In a task of its own: asyncpg leaves a socket open where the TLS connection that it makes is cancelled.
         self._made += 1
+        making = self._loop.create_task(self._make())
+        self._making.add(making)
+        making.add_done_callback(self._made_up)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(self._keep)
+            raise
+
+    async def _make(self) -> asyncpg.Connection:
         try:
             connection = await self._connect()
         except BaseException as error:
@@ -117,6 +135,15 @@ class Pool:
             raise ClosedError("the PostgreSQL backend is closed")
         self._busy.add(connection)
         return connection
+
+    def _made_up(self, making: asyncio.Task[asyncpg.Connection]) -> None:
+        self._making.discard(making)
+        self._returned.set()
+
+    def _keep(self, making: asyncio.Task[asyncpg.Connection]) -> None:
+        """Whoever it was made for has left: it is for the next one."""
+        if not making.cancelled() and making.exception() is None:
+            self.give_back(making.result())
 
     async def _handed(self) -> asyncpg.Connection | None:
         """The next that comes back, to those who wait in the order in which they came; `None`: there is room again."""

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from agentstore_postgres_schema import Names
 
+# Not agentstore_now(): these are on the way of every turn, and a call of a function costs as much as a look-up.
+_ALIVE = "linked AND (expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) IS NOT FALSE"
+
 # A sub-select makes the session a constant: so the primary key gives the order from either end, and the limit stops it.
-_READ = """
+_READ = f"""
 SELECT seq, created_at, id_hash, digest, format, payload FROM agentstore_message
-WHERE session = (SELECT id FROM agentstore_session
-                 WHERE hash = $1 AND linked AND (expires_at > agentstore_now()) IS NOT FALSE)
-  AND seq > $2 AND seq < $3 ORDER BY seq {direction} LIMIT $4
+WHERE session = (SELECT id FROM agentstore_session WHERE hash = $1 AND {_ALIVE})
+  AND seq > $2 AND seq < $3 ORDER BY seq {{direction}} LIMIT $4
+"""
+
+# The newest of several sessions; the place in the list comes last.
+_READ_ALL = f"""
+SELECT m.seq, m.created_at, m.id_hash, m.digest, m.format, m.payload, q.place
+FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[])
+  WITH ORDINALITY AS q (hash, after, before, most, place)
+CROSS JOIN LATERAL (
+  SELECT k.seq, k.created_at, k.id_hash, k.digest, k.format, k.payload FROM agentstore_message k
+  WHERE k.session = (SELECT s.id FROM agentstore_session s WHERE s.hash = q.hash AND {_ALIVE})
+    AND k.seq > q.after AND k.seq < q.before ORDER BY k.seq DESC LIMIT q.most) m
 """
 
 _INFO = """
@@ -49,9 +62,11 @@ class Statements:
             places = ", ".join(f"${place}" for place in range(1, arguments + 1))
             return names.sql(f"SELECT {columns} FROM {function}({places})")
 
-        self.append = call("agentstore_append", 16, _WRITTEN)
+        self.append = call("agentstore_append", 17, _WRITTEN)
+        self.append_all = call("agentstore_append_all", 11)
         self.read = names.sql(_READ.format(direction="ASC"))
         self.read_newest = names.sql(_READ.format(direction="DESC"))
+        self.read_all = names.sql(_READ_ALL)
         self.truncate = call("agentstore_truncate", 3)
         self.replace = call("agentstore_replace", 11, _WRITTEN)
         self.update = call("agentstore_update", 5)

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from agentstore import open_store
-from benchmarks.many_sessions import NEWEST, SESSIONS, TURNS, all_at_once, openai_step, our_step, raw_step
+from benchmarks.many_sessions import (
+    NEWEST,
+    SESSIONS,
+    TURNS,
+    all_at_once,
+    openai_step,
+    our_step,
+    raw_messages_step,
+    raw_step,
+)
 from benchmarks.postgres_peers import OpenAISession, engine_of
 from benchmarks.postgres_raw import RawPool
 from benchmarks.postgres_server import CONNECTIONS, new_database
@@ -18,17 +27,18 @@ from benchmarks.timing import Rounds, by_turns, medians, ratio
 
 def run(folder: Path, quick: bool) -> Report:
     rounds = asyncio.run(_measure(new_database("many_sessions"), 8 if quick else 16))
-    ours, raw, theirs = [SESSIONS * TURNS / time for time in medians(rounds)]
+    ours, raw, dicts, theirs = [SESSIONS * TURNS / time for time in medians(rounds)]
     return Report(
         f"{SESSIONS} sessions at once on PostgreSQL: append a turn, read the newest {NEWEST}",
         [
             ("PostgreSQL store", f"{ours:,.0f} turns/s"),
-            ("raw asyncpg, bare insert and select", f"{raw:,.0f} turns/s"),
+            ("raw asyncpg, bare insert and select, messages", f"{raw:,.0f} turns/s"),
+            ("raw asyncpg, plain dicts", f"{dicts:,.0f} turns/s"),
             (OpenAISession.name, f"{theirs:,.0f} turns/s"),
         ],
         [
             Goal("against raw", ratio(rounds, 1, to=0), 0.7, at_least=True),
-            Goal("against SQLAlchemySession", ratio(rounds, 2, to=0), 2, at_least=True),
+            Goal("against SQLAlchemySession", ratio(rounds, 3, to=0), 2, at_least=True),
         ],
     )
 
@@ -39,6 +49,7 @@ async def _measure(url: str, rounds: int) -> Rounds:
     async with open_store(url) as store:
         steps = [
             await our_step(store, len(turns)),
+            await raw_messages_step(raw, turns),
             await raw_step(raw, turns),
             await openai_step(_sessions(engine), turns),
         ]

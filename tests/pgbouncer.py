@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from postgres_server import free_port, missing, server_url, server_user, spawn
+from postgres_server import server_url, server_user
+from servers import free_port, missing, spawn
 
 
 @cache

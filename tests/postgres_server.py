@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,17 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 import pytest
+from servers import docker_answers, free_port, missing, skip_if_named, spawn
 
 T = TypeVar("T")
 
 URL_VARIABLE = "AGENTSTORE_TEST_POSTGRES_URL"
 BINARIES_VARIABLE = "AGENTSTORE_TEST_POSTGRES_BIN"
-REQUIRED_VARIABLE = "AGENTSTORE_TEST_REQUIRE"
-"""Names what must be there, separated by commas, where it would be skipped for want of a program."""
 START_SECONDS = 30.0
 # Tests lose no sleep over a power cut. `synchronous_commit` stays on: an acknowledged write must survive a kill.
 SETTINGS = {
@@ -42,8 +39,7 @@ SETTINGS = {
 @cache
 def server_url() -> str:
     """The URL of a superuser's database on the server of this run; skips or fails where there is none."""
-    if "postgres" in os.environ.get("AGENTSTORE_TEST_SKIP", "").split(","):
-        pytest.skip("AGENTSTORE_TEST_SKIP names postgres")
+    skip_if_named("postgres")
     if url := os.environ.get(URL_VARIABLE):
         return url
     return _in_docker() or local_server().url
@@ -52,8 +48,7 @@ def server_url() -> str:
 @cache
 def local_server() -> LocalServer:
     """A server of this process, started from local binaries; fails where there are none."""
-    if "postgres" in os.environ.get("AGENTSTORE_TEST_SKIP", "").split(","):
-        pytest.skip("AGENTSTORE_TEST_SKIP names postgres")
+    skip_if_named("postgres")
     return _started(_binaries())
 
 
@@ -64,13 +59,6 @@ def debian_server() -> LocalServer:
     if not found:
         missing("postgresql", "no PostgreSQL of Debian's on this machine (apt-get install postgresql)")
     return _started(found[-1].parent)
-
-
-def missing(name: str, what: str) -> NoReturn:
-    """Skip what a plain machine lacks, and say so; fail where the environment demands it, as .ci/run does."""
-    if name in os.environ.get(REQUIRED_VARIABLE, "").split(","):
-        pytest.fail(what)
-    pytest.skip(f"NOT RUN: {what}; .ci/run installs it")
 
 
 def _started(binaries: Path) -> LocalServer:
@@ -184,38 +172,9 @@ class LocalServer:
         return status
 
     def _spawn(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        return spawn(
-            [str(self._binaries / program), *arguments], cwd=self._folder, log=self._folder / "log", user=self._user
-        )
-
-
-def spawn(command: list[str], *, cwd: Path, log: Path, user: tuple[int, int] | None = None) -> subprocess.Popen[bytes]:
-    """A child that dies with this process, as another user if need be."""
-    account: dict[str, Any] = {"user": user[0], "group": user[1], "extra_groups": []} if user else {}
-    with log.open("ab") as out:
-        return subprocess.Popen(
-            command,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            preexec_fn=_die_with_parent,
-            **account,
-        )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-_LIBC = ctypes.CDLL(None) if os.name == "posix" else None
-
-
-def _die_with_parent() -> None:
-    if _LIBC is not None and hasattr(_LIBC, "prctl"):
-        _LIBC.prctl(1, signal.SIGQUIT)  # PR_SET_PDEATHSIG: postgres ends at once, its children too
+        command, log = [str(self._binaries / program), *arguments], self._folder / "log"
+        # On SIGQUIT postgres ends at once, its children too.
+        return spawn(command, cwd=self._folder, log=log, user=self._user, end=signal.SIGQUIT)
 
 
 def server_user() -> tuple[int, int] | None:
@@ -261,9 +220,7 @@ def _reachable(binaries: Path, folder: Path) -> Path:
 
 def _in_docker() -> str | None:
     """The URL of a server in a container; `None` where no Docker answers."""
-    if not find_spec("testcontainers") or not shutil.which("docker"):
-        return None
-    if subprocess.run(["docker", "info"], capture_output=True, timeout=20, check=False).returncode:
+    if not docker_answers():
         return None
     from testcontainers.community.postgres import PostgresContainer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pgbouncer import pooler_url
-from postgres_proxy import proxied
+from tcp_proxy import proxied
 from test_postgres_backend import OnASchema
 
 from agentstore import HistoryStore

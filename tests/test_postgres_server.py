@@ -15,8 +15,8 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from postgres_proxy import Proxy, proxied
 from postgres_server import debian_server, execute, local_server, server_url
+from tcp_proxy import Proxy, proxied
 
 import agentstore_postgres
 import agentstore_postgres_pool
@@ -409,6 +409,7 @@ def test_writers_that_wait_for_a_connection_are_served_in_turn(schema: str) -> N
                     await store.session(f"{number}").append(said("a"))
                     done.append(number)
 
+            await asyncio.gather(*[store.session(f"{number}").append(said("a")) for number in range(64)])
             await asyncio.gather(*[work(number) for number in range(64)])
             assert len(set(done[:64])) >= 60
 
@@ -442,10 +443,10 @@ def test_errors_never_show_the_password(how: str) -> None:
 
 def test_tls_is_used_as_the_url_says() -> None:
     """`sslmode` and `sslrootcert` as in libpq: a stranger's certificate is refused, the right one taken."""
-    server = debian_server()  # the wheel's is built without TLS
-    url = server.url.replace("127.0.0.1", "localhost")
+    server = debian_server()
+    localhost = server.url.replace("127.0.0.1", "localhost")
 
-    async def tls(**options: Any) -> bool:
+    async def tls(url: str = localhost, **options: Any) -> bool:
         backend = PostgresBackend(url, **options)
         try:
             rows = await backend._calls.read(  # pyright: ignore[reportPrivateUsage]
@@ -456,7 +457,7 @@ def test_tls_is_used_as_the_url_says() -> None:
             await backend.aclose()
 
     with pytest.raises(UnavailableError):
-        asyncio.run(tls(sslmode="require"))
+        asyncio.run(tls(local_server().url, sslmode="require"))  # the wheel's is built without TLS
     trusted = str(server.use_tls())
     time.sleep(0.2)  # the server reads its settings
     assert asyncio.run(tls(sslmode="require"))

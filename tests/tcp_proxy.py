@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback before PostgreSQL: it counts round trips, and loses answers where it is told to."""
+"""A TCP proxy on loopback before a server: it counts round trips, and loses answers where it is told to."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ class Proxy:
         self._server = urlsplit(url)
         self.url = ""
         self.round_trips = 0
+        self.passing = 0
+        """So many answers pass before the next ones get lost."""
         self.losing = 0
         """So many of the next answers get lost: the server does its work, then the connection is cut."""
         self.refusing = False
@@ -25,7 +27,8 @@ class Proxy:
     async def open(self) -> asyncio.Server:
         listening = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
-        self.url = urlunsplit(self._server._replace(netloc=f"{self._server.username}@127.0.0.1:{port}"))
+        credentials, at, _ = self._server.netloc.rpartition("@")
+        self.url = urlunsplit(self._server._replace(netloc=f"{credentials}{at}127.0.0.1:{port}"))
         return listening
 
     def cut(self) -> None:
@@ -52,7 +55,9 @@ class Proxy:
     async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await _read(reader):
             self._asked = False
-            if self.losing:
+            if self.losing and self.passing:
+                self.passing -= 1
+            elif self.losing:
                 self.losing -= 1
                 writer.transport.abort()
                 break

@@ -9,6 +9,8 @@ ARGS ?=
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 BENCH_READY := $(VENV)/.installed-bench
+# Peers that pin an older redis-py than ours; what else they need is in the group `bench`.
+BENCH_ALONE := agent-framework-redis redisvl
 
 export WORD
 
@@ -45,5 +47,6 @@ $(READY): pyproject.toml constraints.txt .ci/venv
 # The peers: where one cannot be installed, the benchmarks say so in its row.
 $(BENCH_READY): $(READY)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --group bench \
+		&& $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps $(BENCH_ALONE) \
 		|| echo "not all peers are installed"
 	@touch $@

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,8 @@ URL_VARIABLE = "AGENTSTORE_URL"
 _DISTRIBUTION = "agentstore-history"
 # Where each platform keeps a user's data: the variable that says so, and the folder below home without it.
 _DATA_FOLDERS = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Application Support")}
-# Scheme to extra, for those of our own backends that need a driver.
-_EXTRAS: Mapping[str, str] = {"postgresql": "postgres", "postgres": "postgres", "postgresql+asyncpg": "postgres"}
+# Module to extra, for those of our own backends that need a driver.
+_EXTRAS = {"agentstore_postgres": "postgres", "agentstore_redis": "redis", "agentstore_azblob": "azure-blob"}
 
 
 def open_store(
@@ -83,7 +83,7 @@ def load_backend(scheme: str) -> BackendFactory:
         _ = factory.from_url  # without it, the factory is as broken as a module that does not import
     except ImportError as error:
         raise MissingDependencyError(
-            f"the backend {scheme!r} needs {_missing(error)}: {_remedy(scheme, entry)}"
+            f"the backend {scheme!r} needs {_missing(error)}: {_remedy(entry)}"
         ) from error
     except Exception as error:  # a stranger's module can raise anything while it is imported
         raise ConfigurationError(f"the backend {scheme!r} of {_owner(entry)} is broken: {error!r}") from error
@@ -123,7 +123,7 @@ def _missing(error: ImportError) -> str:
     return f"the module {error.name!r}" if known else f"what cannot be imported ({error})"
 
 
-def _remedy(scheme: str, entry: EntryPoint) -> str:
-    if _owner(entry) == _DISTRIBUTION and scheme in _EXTRAS:
-        return f"pip install '{_DISTRIBUTION}[{_EXTRAS[scheme]}]'"
+def _remedy(entry: EntryPoint) -> str:
+    if _owner(entry) == _DISTRIBUTION and entry.module in _EXTRAS:
+        return f"pip install '{_DISTRIBUTION}[{_EXTRAS[entry.module]}]'"
     return f"install what {_owner(entry)} asks for"

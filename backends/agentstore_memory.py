@@ -21,6 +21,7 @@ from agentstore.backend import (
     ANSWERS_KEPT,
     Append,
     Current,
+    Finding,
     Limits,
     Plan,
     Readiness,
@@ -116,6 +117,9 @@ class MemoryBackend:
 
     async def ping(self) -> None:
         pass  # it always answers
+
+    async def check(self) -> Sequence[Finding]:
+        return [Finding("warning", "Everything is in this process's memory, and gone when the process ends.")]
 
     async def aclose(self) -> None:
         self._closed = True

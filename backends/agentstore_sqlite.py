@@ -25,6 +25,7 @@ import agentstore_sqlite_log as log
 import agentstore_sqlite_schema as schema
 from agentstore.backend import (
     Append,
+    Finding,
     Limits,
     Readiness,
     Record,
@@ -46,6 +47,13 @@ T = TypeVar("T")
 
 LONG_READ = 1000
 """Reads of more messages than this, or of all, go to a thread of their own, so that short ones need not wait."""
+
+
+_FINDINGS = {
+    "full": Finding("ok", "An acknowledged turn is on the disk: a crash or a power cut loses none."),
+    "normal": Finding("warning", "A power cut may lose the last acknowledged turns; a killed process loses none."),
+}
+_FULL_DISK = Finding("ok", "When the disk is full, writes fail with an error and nothing is half-written.")
 
 
 class SQLiteOptions(msgspec.Struct, frozen=True):
@@ -112,6 +120,10 @@ class SQLiteBackend:
 
     async def ping(self) -> None:
         await self.readiness()
+
+    async def check(self) -> Sequence[Finding]:
+        await self.readiness()
+        return [_FINDINGS[self._options.synchronous], _FULL_DISK]
 
     async def aclose(self) -> None:
         self._closed = True

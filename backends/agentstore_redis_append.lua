@@ -9,31 +9,26 @@ if s and ARGV[5] == '1' then
   end
 end
 
-local known, clashes, new = look_up(from, math.huge)                       -- the rules of `plan_append`, in their order
+local known, clashes, new = look_up(s, from, math.huge)                    -- the rules of `plan_append`, in their order
 local replayed = #known > 0 and new == 0
 if #clashes > 0 then return {'refused', 'ids', table.concat(clashes, ' ')} end
-if not replayed and ARGV[6] ~= '' and tonumber(ARGV[6]) ~= newest() then return {'refused', 'last', int(newest())} end
+if not replayed and ARGV[6] ~= '' and tonumber(ARGV[6]) ~= newest(s) then return {'refused', 'last', (newest(s))} end
 local saves = not replayed and ARGV[8] == '1'
 if saves then
   local replaceable = not (s and s.sf)
   for at = 13, from - 1 do replaceable = replaceable or ARGV[at] == s.sf end
   if not replaceable then return {'refused', 'format', ''} end
   local version = s and s.sv or 0
-  if ARGV[11] ~= '' and tonumber(ARGV[11]) ~= version then return {'refused', 'version', int(version)} end
+  if ARGV[11] ~= '' and tonumber(ARGV[11]) ~= version then return {'refused', 'version', version} end
 end
 
 local admitted, missing = admit(s, true)                                   -- nothing is written above this line
 if not admitted then return missing end
 s = admitted
 push(s, from, known)
-if saves then
-  s.sv = s.sv + 1
-  redis.call('HSET', S, 'sf', ARGV[9], 'sp', ARGV[10])
-end
-for index, seq in ipairs(known) do known[index] = int(seq) end
-local answer = new .. ' ' .. int(s.sv) .. ' ' .. table.concat(known, ' ')
-redis.call('HSET', S, 'a' .. (s.calls % 32), ARGV[4] .. answer)
+if saves then s.sv = s.sv + 1 end
+local given, slot = answer(new, s, known), 'a' .. (s.calls % 32)
 s.calls = s.calls + 1
 if ARGV[7] ~= '' then s.expires = now + ARGV[7] end
-save(s)
-return {'ok', s.inc, answer}
+if saves then save(s, slot, ARGV[4] .. given, 'sf', ARGV[9], 'sp', ARGV[10]) else save(s, slot, ARGV[4] .. given) end
+return {'ok', s.inc, given}

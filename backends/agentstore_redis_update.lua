@@ -1,12 +1,12 @@
 -- ARGV: … 4 the record
 local s = living()
 local seq = s and redis.call('HGET', I, string.sub(ARGV[4], 1, 16))
-if not seq then return {'ok', '', 0} end
+local at = seq and position(tonumber(seq))
+local old = at and redis.call('LINDEX', M, at)
+if not old then return {'ok', '', 0} end
 local admitted, missing = admit(s)
 if not admitted then return missing end
-local at = position(tonumber(seq))
-local old = redis.call('LINDEX', M, at)
-local record = string.sub(old, 1, 16) .. ARGV[4]
+local record = string.sub(old, 1, 16) .. ARGV[4]                           -- seq and time stay
 redis.call('LSET', M, at, record)
 s.bytes = s.bytes - size_of(old) + size_of(record)
 save(s)

@@ -1,6 +1,6 @@
 -- KEYS: 1 one shard of a namespace's index. ARGV: 1 minute or '', 2 the member to start behind, 3 limit
 if ARGV[1] == '' then return redis.call('ZRANGE', KEYS[1], 0, ARGV[3] - 1, 'WITHSCORES') end
-local function behind(member)                                   -- byte by byte: Lua's own `>` follows the server's locale
+local function behind(member)                                              -- by bytes: Lua's `>` follows the locale
   for at = 1, math.min(#member, #ARGV[2]) do
     local left, right = string.byte(member, at), string.byte(ARGV[2], at)
     if left ~= right then return left > right end

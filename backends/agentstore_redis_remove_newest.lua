@@ -1,7 +1,8 @@
 -- ARGV: … 4 seq, 5 digest
 local s = living()
-local seq, record = newest()
-if not s or not record or seq ~= tonumber(ARGV[4]) or string.sub(record, 33, 48) ~= ARGV[5] then return {'ok', '', 0} end
+local seq, record = newest(s)
+local right = s and record and seq == tonumber(ARGV[4]) and string.sub(record, 33, 48) == ARGV[5]
+if not right then return {'ok', '', 0} end
 local admitted, missing = admit(s)
 if not admitted then return missing end
 redis.call('RPOP', M)

@@ -1,2 +1,0 @@
-if not living() then return {} end
-return redis.call('HMGET', S, 'sv', 'sf', 'sp')

@@ -29,6 +29,6 @@ push(s, from, known)
 if saves then s.sv = s.sv + 1 end
 local given, slot = answer(new, s, known), 'a' .. (s.calls % 32)
 s.calls = s.calls + 1
-if ARGV[7] ~= '' then s.expires = now + ARGV[7] end
+if ARGV[7] ~= '' then s.expires = now() + ARGV[7] end
 if saves then save(s, slot, ARGV[4] .. given, 'sf', ARGV[9], 'sp', ARGV[10]) else save(s, slot, ARGV[4] .. given) end
 return {'ok', s.inc, given}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -46,20 +46,46 @@ class Calls:
     """Runs the calls of one backend."""
 
     def __init__(self, clients: Clients, timeout: float) -> None:
-        """`timeout`: seconds after which no new try begins."""
+        """`timeout`: seconds that a call may take, with all its tries."""
         self._clients = clients
         self._timeout = timeout
 
+    def deadline(self) -> float:
+        """When a call that begins now must have its answer, by the loop's clock."""
+        return asyncio.get_running_loop().time() + self._timeout
+
     async def script(
-        self, script: Script, keys: Sequence[bytes], *values: bytes, writes: bool = True, large: bool = False
+        self,
+        script: Script,
+        keys: Sequence[bytes],
+        *values: bytes,
+        writes: bool = True,
+        large: bool = False,
+        deadline: float | None = None,
     ) -> Any:
-        """The script's answer. Where no answer came, `UnavailableError` says whether it may have taken effect."""
+        """The script's answer. Where no answer came, `UnavailableError` says whether it may have taken effect.
+
+        `deadline`: that of the call of which it is a part.
+        """
+        until = self.deadline() if deadline is None else deadline
         servers = await self._clients.here()
         try:
-            return await servers.of(keys[0]).ask(_evalsha(script, keys, values), large=large)
+            return await _by(deadline, servers.of(keys[0]).ask(_evalsha(script, keys, values), large=large))
         except _FAILURES as error:
             failure = error
-        return await self.script_again(servers, script, keys, values, failure, writes=writes, large=large)
+        return await self.script_again(servers, script, keys, values, failure, until, writes=writes, large=large)
+
+    async def together(
+        self, commands: Sequence[bytes], script: Script, keys: Sequence[bytes], values: Sequence[bytes]
+    ) -> list[Any]:
+        """The answers to commands that change nothing, in one request; if one fails, in their place the script's."""
+        deadline = self.deadline()
+        servers = await self._clients.here()
+        try:
+            return list(await servers.of(keys[0]).ask(b"".join(commands), len(commands)))
+        except _FAILURES as error:
+            failure = error
+        return [await self.script_again(servers, script, keys, values, failure, deadline, writes=False)]
 
     def tell(
         self, script: Script, keys: Sequence[bytes], values: Sequence[bytes], answer: Answer, *, large: bool
@@ -81,23 +107,25 @@ class Calls:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         failure: Exception,
+        deadline: float,
         *,
         writes: bool = True,
         large: bool = False,
     ) -> Any:
         """As `script`, after a first try that failed."""
         command = encoded(b"EVAL", script.text, b"%d" % len(keys), *keys, *values)
-        return await self._again(servers, keys[0], command, writes, large, failure)
+        return await self._again(servers, keys[0], command, writes, large, failure, deadline)
 
-    async def command(self, key: bytes, *words: bytes, writes: bool) -> Any:
-        """The answer to a plain command on that key."""
+    async def command(self, key: bytes, *words: bytes, writes: bool, deadline: float | None = None) -> Any:
+        """The answer to a plain command on that key; `deadline` as in `script`."""
+        until = self.deadline() if deadline is None else deadline
         servers = await self._clients.here()
         command = encoded(*words)
         try:
-            return await servers.of(key).ask(command)
+            return await _by(deadline, servers.of(key).ask(command))
         except _FAILURES as error:
             failure = error
-        return await self._again(servers, key, command, writes, False, failure)
+        return await self._again(servers, key, command, writes, False, failure, until)
 
     def remind(self, key: bytes, *words: bytes) -> None:
         """Send a plain command without waiting: what comes of it does not matter now."""
@@ -124,18 +152,34 @@ class Calls:
             raise translated(error, writes=False) from error
 
     async def _again(
-        self, servers: Servers, key: bytes, command: bytes, writes: bool, large: bool, failure: Exception
+        self,
+        servers: Servers,
+        key: bytes,
+        command: bytes,
+        writes: bool,
+        large: bool,
+        failure: Exception,
+        deadline: float,
     ) -> Any:
-        deadline = asyncio.get_running_loop().time() + self._timeout
-        pause = 0.0
-        while _may_be_tried(failure, servers, writes) and asyncio.get_running_loop().time() < deadline:
+        pause, loop = 0.0, asyncio.get_running_loop()
+        while _may_be_tried(failure, servers, writes) and loop.time() + pause < deadline:
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2 or PAUSE)
             try:
-                return await _redirected(failure, servers, key, command, large)
+                return await _by(deadline, _redirected(failure, servers, key, command, large))
             except _FAILURES as error:
                 failure = error
         raise translated(failure, writes=writes) from failure
+
+
+async def _by(deadline: float | None, answer: Awaitable[Any]) -> Any:
+    """The answer; `LostError` when the time is up."""
+    if deadline is None:
+        return await answer
+    try:
+        return await asyncio.wait_for(answer, deadline - asyncio.get_running_loop().time())
+    except asyncio.TimeoutError as error:
+        raise LostError from error
 
 
 async def _scanned(server: Server, pattern: bytes) -> list[bytes]:
@@ -159,7 +203,7 @@ async def _redirected(failure: Exception, servers: Servers, key: bytes, command:
     server = servers.at(failure.host, failure.port) or servers.of(key)
     if isinstance(failure, MovedError):
         return await server.ask(command, large=large)
-    return await server.ask(_ASKING + command, 2, large=large)
+    return (await server.ask(_ASKING + command, 2, large=large))[-1]
 
 
 def _may_be_tried(failure: Exception, servers: Servers, writes: bool) -> bool:

@@ -69,11 +69,13 @@ async def check(calls: Calls) -> list[Finding]:
 async def _told(calls: Calls, *words: bytes) -> list[Any]:
     """The answers; none where the user, or the service, does not allow the command."""
     try:
-        return await calls.everywhere(*words)
+        answers = await calls.everywhere(*words)
     except AgentStoreError as error:
         if not isinstance(error.__cause__, ResponseError):
             raise
         return []
+    # A client of RESP3 gives a mapping.
+    return [[part for pair in a.items() for part in pair] if isinstance(a, dict) else a for a in answers]
 
 
 def _node(info: bytes, settings: list[list[bytes]]) -> Node:

@@ -21,7 +21,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from agentstore.errors import AgentStoreError, ConfigurationError, StorageError, UnavailableError
+from agentstore.errors import AgentStoreError, ConfigurationError, CorruptRecordError, StorageError, UnavailableError
 
 DRIVER_ERRORS = (RedisError, OSError, asyncio.TimeoutError, AttributeError)
 """What a connection can raise. `AttributeError` is redis-py's, for one that it lost in the middle of a failover."""
@@ -42,7 +42,15 @@ _CODES: tuple[tuple[type[Exception], str], ...] = (
     (AuthorizationError, "NOAUTH"),
 )
 _WORDS = re.compile(r"\b(MISCONF|NOREPLICAS|OOM|READONLY|NOPERM|CLUSTERDOWN|MASTERDOWN|WRONGTYPE|BUSY)\b")
-_PHRASES = (("can't run this command", "NOPERM"), ("cluster support disabled", "NOCLUSTER"))
+_PHRASES = (
+    ("can't run this command", "NOPERM"),
+    ("cluster support disabled", "NOCLUSTER"),
+    ("db index is out of range", "NODATABASE"),
+    ("unknown command", "NOCOMMAND"),
+    ("unknown redis command", "NOCOMMAND"),
+    (": bad argument", "CORRUPT"),  # what a script read is not what one wrote
+    (": attempt to", "CORRUPT"),
+)
 _SHORTLY = {"MOVED", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "LOADING", "READONLY", "NOREPLICAS", "BUSY"}
 _NOT_NOW = {
     "OOM": "the server's memory is full: give it more (maxmemory), or let sessions expire",
@@ -58,6 +66,8 @@ _NOT_NOW = {
 _SET_UP_WRONG = {
     "MOVED": "the server is a node of a cluster: use redis+cluster://",
     "NOCLUSTER": "use redis://",
+    "NODATABASE": "it has fewer databases: name another db=",
+    "NOCOMMAND": "the server must have the commands that docs/redis.md names",
     "NOAUTH": "check user and password",
     "NOPERM": "grant the user what docs/redis.md names",
     "WRONGTYPE": "what is there is not agentstore's; name another prefix=",
@@ -91,6 +101,8 @@ def translated(error: Exception, *, writes: bool) -> AgentStoreError:
         return ConfigurationError(f"Redis: {_text(cause)}; {_SET_UP_WRONG[code]}")
     if code in _NOT_NOW:
         return UnavailableError(f"Redis: {_text(cause)}; {_NOT_NOW[code]}")
+    if code == "CORRUPT":
+        return CorruptRecordError(f"Redis: {_text(cause)}; what is there is not agentstore's, or damaged")
     if isinstance(cause, ResponseError):
         return StorageError(f"Redis: {_text(cause)}")
     return UnavailableError(f"Redis cannot be reached: {_text(cause)}")
@@ -103,8 +115,8 @@ def _code(error: BaseException | None) -> str:
     if not isinstance(error, ResponseError):
         return ""
     # Scripts and older servers put their words into the text.
-    found = _WORDS.search(str(error))
-    return found.group() if found else next((code for words, code in _PHRASES if words in str(error)), "")
+    found, text = _WORDS.search(str(error)), str(error).lower()
+    return found.group() if found else next((code for words, code in _PHRASES if words in text), "")
 
 
 def _text(error: BaseException | None) -> str:

@@ -81,26 +81,28 @@ class Index:
         self, script: Script, key: SessionKey, *values: bytes, more_keys: Sequence[bytes] = (), large: bool = False
     ) -> list[Any]:
         """The answer of a script that may need the session's entry: then that is written, and it is asked again."""
+        deadline = self._calls.deadline()
         keys = [*self._names.session(key), *more_keys]
         answer: list[Any] = await self._calls.script(script, keys, b"", *NO_OFFER, *values, large=large)
-        return await self._with_entry(answer, script, key, keys, values, large)
+        return await self._with_entry(answer, script, key, keys, values, large, deadline)
 
     def writing(
         self, script: Script, key: SessionKey, values: Sequence[bytes], large: bool, read: Callable[[list[Any]], T]
     ) -> Awaitable[T]:
         """What `read` makes of the answer of `write`; a future where there is a connection, which costs no task."""
         keys, first = self._names.session(key), (b"", *NO_OFFER, *values)
+        deadline = self._calls.deadline()
 
         async def at_leisure() -> T:
             return read(await self.write(script, key, *values, large=large))
 
         async def again(failure: Exception) -> Any:
             assert servers is not None
-            return await self._calls.script_again(servers, script, keys, first, failure, large=large)
+            return await self._calls.script_again(servers, script, keys, first, failure, deadline, large=large)
 
         async def after(answer: list[Any] | Exception) -> T:
             answered = answer if isinstance(answer, list) else await again(answer)
-            return read(await self._with_entry(answered, script, key, keys, values, large))
+            return read(await self._with_entry(answered, script, key, keys, values, large, deadline))
 
         soon = Soon(read, after)
         servers = self._calls.tell(script, keys, first, soon, large=large)
@@ -114,6 +116,7 @@ class Index:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         large: bool,
+        deadline: float,
     ) -> list[Any]:
         offers = 0
         while answer[0] == b"index":
@@ -122,12 +125,14 @@ class Index:
             offers += 1
             incarnation, minute = answer[1], b"%d" % answer[2]
             offer = incarnation or new_incarnation()
-            await self.add(key, offer, minute)
-            offered = [*keys, self._names.burnt(key, offer)]
-            answer = await self._calls.script(script, offered, str(key).encode(), offer, minute, *values, large=large)
+            await self.add(key, offer, minute, deadline)
+            offered, text = [*keys, self._names.burnt(key, offer)], str(key).encode()
+            answer = await self._calls.script(
+                script, offered, text, offer, minute, *values, large=large, deadline=deadline
+            )
             if not incarnation and answer[:2] != [b"ok", offer]:
                 with suppress(UnavailableError):  # the write is decided; a listing mends the entry
-                    await self.remove(key, offer)
+                    await self.remove(key, offer, deadline)
         return answer
 
     async def info(self, key: SessionKey) -> StoredInfo | None:
@@ -152,25 +157,25 @@ class Index:
             place = last.minute, last.text
         return found
 
-    async def remove(self, key: SessionKey, incarnation: bytes) -> None:
+    async def remove(self, key: SessionKey, incarnation: bytes, deadline: float | None = None) -> None:
         """Remove the entry of one incarnation."""
-        await self._calls.command(
-            self._names.index(key), b"ZREM", self._names.index(key), member(key, incarnation), writes=True
-        )
+        index = self._names.index(key)
+        await self._calls.command(index, b"ZREM", index, member(key, incarnation), writes=True, deadline=deadline)
 
-    async def forget(self, key: SessionKey, incarnation: bytes) -> None:
+    async def forget(self, key: SessionKey, incarnation: bytes, deadline: float) -> None:
         """As `remove`, after the session itself is gone."""
         try:
-            await self.remove(key, incarnation)
+            await self.remove(key, incarnation, deadline)
         except UnavailableError as error:
             raise UnavailableError("the session is gone, its index entry perhaps not", maybe_done=True) from error
 
-    async def add(self, key: SessionKey, incarnation: bytes, minute: bytes) -> None:
+    async def add(self, key: SessionKey, incarnation: bytes, minute: bytes, deadline: float | None = None) -> None:
         """Show the incarnation at that minute, or at the later one at which it is already."""
         index, layout = self._names.index(key), self._names.layout
         # A server that evicts keys, or lost it in a failover, has it again.
         self._calls.remind(layout, b"SET", layout, LAYOUT, b"NX")
-        await self._calls.command(index, b"ZADD", index, b"LT", b"-" + minute, member(key, incarnation), writes=True)
+        entry = member(key, incarnation)
+        await self._calls.command(index, b"ZADD", index, b"LT", b"-" + minute, entry, writes=True, deadline=deadline)
 
     async def purge(self, namespace: str | None) -> int:
         """Mend all entries, those of unfinished restores too; how many sessions had expired."""

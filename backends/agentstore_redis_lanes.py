@@ -54,15 +54,17 @@ class Answer(Protocol):
 class Call(NamedTuple):
     command: bytes
     answers: int
-    """How many the server gives; the last one counts."""
+    """How many the server gives; of several, the result is the list, or the first that is an error."""
     answer: Answer
+    deadline: float
+    """By the loop's clock: so long it waits, also for others."""
 
 
 class Lane:
     """One connection, made when it is needed."""
 
     def __init__(self, source: Source, *, timeout: float, connect_timeout: float) -> None:
-        """`timeout`: seconds without any answer after which the connection is given up."""
+        """`timeout`: seconds that a call waits; then the connection is given up."""
         self._source = source
         self._timeout = timeout
         self._connect_timeout = connect_timeout
@@ -74,7 +76,6 @@ class Lane:
         self._stale = False
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
-        self._heard = 0.0
         self._silent = False
         self._ending = False
         self._closed = False
@@ -88,7 +89,7 @@ class Lane:
         """Gives `answer` the server's, or `NotSentError`, `LostError`, or what it said as redis-py's error."""
         if self._closed:
             raise ClosedError("the Redis backend is closed")
-        self._calls.append(Call(command, answers, answer))
+        self._calls.append(Call(command, answers, answer, self._loop.time() + self._timeout))
         if self._wake is not None:
             if not self._wake.done():
                 self._wake.set_result(None)
@@ -143,10 +144,12 @@ class Lane:
             self._wake = None
 
     async def _batch(self) -> None:
+        _fail(self._overdue(), NotSentError, asyncio.TimeoutError())
         calls = deque([self._calls.popleft() for _ in range(min(len(self._calls), TOGETHER))])
+        if not calls:
+            return
         self._asked = len(calls)
-        self._heard = self._loop.time()
-        self._timer = self._loop.call_later(self._timeout, self._watch)
+        self._timer = self._loop.call_at(calls[0].deadline, self._watch, calls)
         failure: type[Exception] = NotSentError
         try:
             connection = await self._connected()
@@ -164,6 +167,12 @@ class Lane:
             self._asked = 0
             self._timer.cancel()
 
+    def _overdue(self) -> deque[Call]:
+        calls: deque[Call] = deque()
+        while self._calls and self._calls[0].deadline <= self._loop.time():
+            calls.append(self._calls.popleft())
+        return calls
+
     async def _connected(self) -> AbstractConnection:
         connection = self._connection
         if connection is not None and (self._stale or (self._rested and await connection.can_read())):
@@ -174,15 +183,17 @@ class Lane:
         return self._connection
 
     async def _answer(self, connection: AbstractConnection, call: Call) -> None:
-        for _ in range(call.answers):
-            answer = await self._read(connection)
-        self._heard = self._loop.time()
+        answer = await (self._read(connection) if call.answers == 1 else self._read_all(connection, call.answers))
         if call.answer.done():  # nobody waits any more
             return
         if isinstance(answer, Exception):
             call.answer.set_exception(answer)
         else:
             call.answer.set_result(answer)
+
+    async def _read_all(self, connection: AbstractConnection, count: int) -> Any:
+        answers = [await self._read(connection) for _ in range(count)]
+        return next((answer for answer in answers if isinstance(answer, Exception)), answers)
 
     async def _read(self, connection: AbstractConnection) -> Any:
         try:
@@ -209,10 +220,9 @@ class Lane:
             with suppress(*DRIVER_ERRORS):  # it is of no use any more
                 await self._source.release(connection, broken=broken)
 
-    def _watch(self) -> None:
-        left = self._heard + self._timeout - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._watch)
+    def _watch(self, calls: deque[Call]) -> None:
+        if calls and calls[0].deadline > self._loop.time():  # it was asked later than the one that was first
+            self._timer = self._loop.call_at(calls[0].deadline, self._watch, calls)
         elif self._task is not None:
             self._silent = True
             self._task.cancel()
@@ -249,6 +259,7 @@ class Server:
             lane.renew()
 
     async def close(self) -> None:
+        self._size = 0  # a large call that is tried again makes no new lane
         await asyncio.gather(*[lane.close() for lane in self._lanes])
 
     def _spare(self) -> Lane:

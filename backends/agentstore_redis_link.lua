@@ -13,6 +13,6 @@ if ARGV[4] ~= '0' then
   redis.call('RENAME', KEYS[5], I)
 end
 admitted.seq, admitted.bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
-if ARGV[7] ~= '' then admitted.expires = now + ARGV[7] end
+if ARGV[7] ~= '' then admitted.expires = now() + ARGV[7] end
 save(admitted)
 return {'ok', admitted.inc, 1}

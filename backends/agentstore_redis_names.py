@@ -9,7 +9,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from agentstore.backend import Record, StoredRecord
-from agentstore.errors import ConfigurationError
+from agentstore.errors import ConfigurationError, CorruptRecordError
 from agentstore.keys import SessionKey
 
 LAYOUT = b"1"
@@ -21,6 +21,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.:/-]{1,200}")
 _HEAD = struct.Struct(">QQ16s16sB")
 _PLACE = struct.Struct(">QQ")
 _LONGEST_FORMAT = 255
+_COUNTERS_BYTES = 64
 
 
 class Names:
@@ -84,8 +85,11 @@ def behind(source_id: str, session_id: str) -> bytes:
 
 def parse_member(entry: bytes) -> tuple[str, str, bytes]:
     """Source, session and incarnation of an entry."""
-    source, session = re.split(rb"\0(?!\xff)", entry[:-17], maxsplit=1)
-    return _unescaped(source), _unescaped(session), entry[-16:]
+    try:
+        source, session = re.split(rb"\0(?!\xff)", entry[:-17])
+        return _unescaped(source), _unescaped(session), entry[-16:]
+    except ValueError as error:
+        raise CorruptRecordError("what stands in the index of sessions is not agentstore's") from error
 
 
 def _escaped(text: str) -> bytes:
@@ -94,6 +98,17 @@ def _escaped(text: str) -> bytes:
 
 def _unescaped(part: bytes) -> str:
     return part.replace(b"\0\xff", b"\0").decode()
+
+
+def lives(clock: Sequence[bytes], fields: Sequence[bytes | None]) -> bool:
+    """Whether the session with these `inc` and `n` exists, by the server's `TIME`."""
+    incarnation, counters = fields
+    if incarnation is None:
+        return False
+    if counters is None or len(counters) != _COUNTERS_BYTES:
+        raise CorruptRecordError("what stands in place of the session's counters is not agentstore's")
+    expires = int.from_bytes(counters[-8:], "big")
+    return not expires or expires > int(clock[0]) * 1_000_000 + int(clock[1])
 
 
 def packed(record: Record) -> bytes:
@@ -114,12 +129,15 @@ def unpacked(rows: Sequence[bytes]) -> list[StoredRecord]:
     """Records as they are kept."""
     records: list[StoredRecord] = []
     for row in rows:
+        if len(row) < _HEAD.size:
+            raise CorruptRecordError("what stands between the session's records is not agentstore's")
         seq, created, id_hash, digest, length = _HEAD.unpack_from(row)
         end = _HEAD.size + length
-        records.append(StoredRecord(seq, created, id_hash, digest, _format(row[_HEAD.size : end]), row[end:]))
+        records.append(StoredRecord(seq, created, id_hash, digest, text(row[_HEAD.size : end]), row[end:]))
     return records
 
 
 @lru_cache(maxsize=256)
-def _format(kind: bytes) -> str:
-    return kind.decode()
+def text(kind: bytes) -> str:
+    """The name of a format; where it is none of ours, one that nobody can read."""
+    return kind.decode(errors="replace")

@@ -23,7 +23,7 @@ class RedisOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = "agentstore"
     """Begins every key's name. Two prefixes in one database stay apart."""
     timeout: Seconds = 30.0
-    """Seconds that a call waits for an answer, and goes on asking while a server is replaced."""
+    """Seconds that a call may take, with all its tries while a server is replaced."""
     connect_timeout: Seconds = 10.0
     """Seconds that making a connection may take."""
     pool_size: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 4

@@ -5,6 +5,7 @@ local right = s and record and seq == tonumber(ARGV[4]) and string.sub(record, 3
 if not right then return {'ok', '', 0} end
 local admitted, missing = admit(s)
 if not admitted then return missing end
+try(s)
 redis.call('RPOP', M)
 redis.call('HDEL', I, string.sub(record, 17, 32))
 s.bytes = s.bytes - size_of(record)

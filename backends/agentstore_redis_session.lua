@@ -1,9 +1,12 @@
 -- Put in front of every script. KEYS: session hash, records, ids, …; with an offer, last: burnt:<offer>.
 -- ARGV: key text (with an offer), offer, minute, …
 local S, M, I = KEYS[1], KEYS[2], KEYS[3]
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 local CHUNK = 500                                                          -- so many values at once fit Lua's stack
+local clock
+local function now()                                                       -- asked once, and only where it matters
+  clock = clock or redis.call('TIME')
+  return clock[1] * 1000000 + clock[2]
+end
 local function seq_of(record) return (struct.unpack('>I8', record)) end
 local function size_of(record) return #record - 49 - string.byte(record, 49) end    -- of the payload
 
@@ -13,24 +16,25 @@ local function living()
   if not f[1] then return nil end
   local s = { inc = f[1], sf = f[3] }
   s.seq, s.bytes, s.calls, s.sv, s.minute, s.updated, s.created, s.expires = struct.unpack('>I8I8I8I8I8I8I8I8', f[2])
-  if s.expires > 0 and s.expires <= now then return nil end
+  if s.expires > 0 and s.expires <= now() then return nil end
   return s
 end
 
 -- Asked when every check has passed. A write needs the session's index entry, with its incarnation and the minute
 -- to be stored, to be there already; what is missing is answered: {'index', incarnation or '', minute}.
 local function admit(s, begins)
-  local minute, offer = math.floor(now / 60000000), tonumber(ARGV[3])
-  if s and s.minute >= minute then s.updated = math.max(now, s.minute * 60000000) return s end
-  local timely = offer == minute or (offer == minute - 1 and now - minute * 60000000 < 5000000)
+  local time, offer = now(), tonumber(ARGV[3])
+  local minute = math.floor(time / 60000000)
+  if s and s.minute >= minute then s.updated = math.max(time, s.minute * 60000000) return s end
+  local timely = offer == minute or (offer == minute - 1 and time - minute * 60000000 < 5000000)
   if s and not (timely and ARGV[2] == s.inc) then return nil, {'index', s.inc, minute} end
   if not s then
     if not begins then return nil end
     if not timely or ARGV[2] == '' or redis.call('EXISTS', KEYS[#KEYS]) == 1 then return nil, {'index', '', minute} end
     redis.call('UNLINK', S, M, I)                                          -- what expired here: freed in the background
-    s = { inc = ARGV[2], seq = 0, bytes = 0, calls = 0, sv = 0, sf = false, created = now, expires = 0, begins = true }
+    s = { inc = ARGV[2], seq = 0, bytes = 0, calls = 0, sv = 0, sf = false, created = time, expires = 0, begins = true }
   end
-  s.minute, s.updated = offer, math.min(now, offer * 60000000 + 59999999)
+  s.minute, s.updated = offer, math.min(time, offer * 60000000 + 59999999)
   return s
 end
 
@@ -77,7 +81,7 @@ local function look_up(s, from, top)
     for index, seq in ipairs(redis.call('HMGET', I, unpack(ids))) do
       seq = tonumber(seq or 0)
       local record = seq > 0 and seq <= top and redis.call('LINDEX', M, position(seq))
-      if not record then
+      if not record or string.sub(record, 17, 32) ~= ids[index] then       -- only its id was ever written
         seq, new = 0, new + 1
       elseif string.sub(record, 33, 48) ~= string.sub(ARGV[start + index - 1], 17, 32) then
         clashes[#clashes + 1] = start + index - 1 - from
@@ -88,9 +92,17 @@ local function look_up(s, from, top)
   return known, clashes, new
 end
 
+-- Where a user may not run one of a write's commands, its messages stay as they were. So `put` writes ids first: one
+-- that leads to no record, or to another's, counts as new. And what drops messages first tries, without an effect:
+local function try(s)
+  redis.call('HSET', S, 'inc', s.inc)
+  redis.call('HDEL', I, '')
+  redis.call('LTRIM', M, 0, -1)
+end
+
 local function put(list, rows, hash, fields)
-  redis.call('RPUSH', list, unpack(rows))
   redis.call('HSET', hash, unpack(fields))
+  redis.call('RPUSH', list, unpack(rows))
 end
 
 local function push(s, from, known)                                        -- writes the new ones, fills `known` up

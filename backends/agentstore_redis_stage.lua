@@ -10,4 +10,4 @@ for start = 5, #ARGV, CHUNK do
   put(KEYS[4], rows, KEYS[5], fields)
 end
 for at = 4, 5 do redis.pcall('PEXPIRE', KEYS[at], 3600000) end
-return math.floor(now / 60000000)
+return math.floor(now() / 60000000)

@@ -52,14 +52,15 @@ def debian_server_url() -> str:
 
 def unlink(url: str, start: str) -> None:
     """Remove the keys whose names begin so from the server, or from the masters of a cluster."""
-    for master in _masters(url):
+    for master in masters(url):
         with redis.Redis.from_url(master) as client, client.pipeline(transaction=False) as calls:
             for key in client.scan_iter(f"{start}*", count=1000):
                 calls.unlink(key)
             calls.execute()
 
 
-def _masters(url: str) -> list[str]:
+def masters(url: str) -> list[str]:
+    """The URLs of the masters of a cluster, or of the one server."""
     if not url.startswith("redis+cluster:"):
         return [url]
     credentials, at, places = url.removeprefix("redis+cluster://").rpartition("@")

@@ -21,7 +21,15 @@ from agentstore.testing.rewriting import ForkSentences, PopSentences, ReplaceSen
 from agentstore.testing.scenes import heard, said
 from agentstore_redis import RedisBackend
 
-KINDS = ("client", "decoding client", "small pool", "cluster", "decoding cluster")
+KINDS = (
+    "client",
+    "decoding client",
+    "RESP3 client",
+    "decoding RESP3 client",
+    "small pool",
+    "cluster",
+    "decoding cluster",
+)
 
 Client = Redis | RedisCluster
 
@@ -33,7 +41,7 @@ def made(kind: str) -> Client:
         return RedisCluster(startup_nodes=places, decode_responses=decodes)
     if kind == "small pool":
         return Redis.from_pool(BlockingConnectionPool.from_url(server_url(), max_connections=2))
-    return Redis.from_url(server_url(), decode_responses=decodes)
+    return Redis.from_url(server_url(), decode_responses=decodes, protocol=3 if "RESP3" in kind else 2)
 
 
 class _Lent(RedisBackend):
@@ -98,6 +106,7 @@ def test_what_is_handed_in_is_used_and_left_open(kind: str) -> None:
                 await asyncio.gather(*[chat.append(said(str(number))) for _ in range(8)])
                 assert len(await chat.messages()) == 8 * (number + 1)
                 assert len((await store.sessions()).items) == 1
+                assert await store.check()
             await _works(client)
         async with HistoryStore(RedisBackend(client=client)) as store:
             await store.delete_namespace(namespace)

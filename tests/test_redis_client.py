@@ -242,6 +242,12 @@ def _node_url() -> str:
     return f"redis://{parse_url(cluster_url()).host.partition(',')[0]}"
 
 
+def test_a_database_that_the_server_has_not_is_a_clear_error() -> None:
+    """Its number is in the URL: that is a setting, not a failure."""
+    with pytest.raises(ConfigurationError, match="db="):
+        asyncio.run(_written(local_server().url.replace("/0", "/9999")))
+
+
 async def _written(url: str) -> None:
     async with open_store(url, prefix=fresh_prefix()) as store:
         for number in range(10):  # not all are on the one node
@@ -287,6 +293,7 @@ def test_what_redis_did_not_free_yet_is_gone_all_the_same() -> None:
             await chat.append(said("a", "b"), idempotency_key="k")
             await asyncio.sleep(0.1)
             assert await heard(chat) == []
+            assert await heard(chat, limit=5) == []
             again = await chat.append(said("a", "b"), idempotency_key="k", expected_last=0)
             assert (again.seqs, again.written) == ([1, 2], 2)
 

@@ -69,7 +69,7 @@ def test_sessions_spread_over_the_masters() -> None:
 
 
 def test_a_slot_migrates_in_the_middle_of_appends(cluster: LocalCluster) -> None:
-    """There and back, key by key, while it is written to: all is there, once, in order."""
+    """There and back, key by key, while it is written to and read: all is there, once, in order."""
 
     async def main() -> None:
         async with open_store(cluster.url) as store:
@@ -97,6 +97,7 @@ async def _write_until(chat: SessionHistory, stop: asyncio.Event) -> int:
     written = 0
     while not stop.is_set():
         await chat.append(said(str(written)), expected_last=None)
+        assert await heard(chat, limit=1) == [str(written)]
         written += 1
         await asyncio.sleep(0.002)
     return written

@@ -10,8 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 from redis_scenes import Work, chatting, own_server, proxied_chat, run
-from redis_server import local_server
+from redis_server import LocalServer, local_server
+from tcp_proxy import proxied
 
 from agentstore import ConfigurationError, Message, SessionHistory, UnavailableError, open_store
 from agentstore.testing.scenes import heard, named, said
@@ -172,6 +174,50 @@ def test_a_silent_server_is_given_up() -> None:
                 assert (await heard(chat))[-1] == "after"
 
     run(main())
+
+
+@pytest.mark.parametrize("work", [lambda chat: chat.messages(), lambda chat: chat.info(), lambda chat: chat.delete()])
+def test_timeout_bounds_a_call_with_all_its_tries(work: Work) -> None:
+    """A server that loses an answer late, and then is silent: the call ends when `timeout` is up, not at twice that."""
+
+    async def main() -> None:
+        with own_server() as server:
+            async with proxied(server.url) as proxy, chatting(proxy.url, timeout=1) as chat:
+                server.pause()
+                try:
+                    begun = time.monotonic()
+                    asyncio.get_running_loop().call_later(0.7, proxy.cut)
+                    with pytest.raises(UnavailableError):
+                        await work(chat)
+                    assert time.monotonic() - begun < 1.4
+                finally:
+                    server.resume()
+
+    run(main())
+
+
+def test_timeout_bounds_the_first_write_of_a_session() -> None:
+    """... and a call of several steps, each of which is answered, but late."""
+
+    async def main() -> None:
+        with own_server(enable_debug_command="yes") as server:
+            async with open_store(server.url, timeout=0.8) as store:
+                await store.session("first").append(said("a"))
+                sleeping = asyncio.ensure_future(asyncio.to_thread(_sleep, server))
+                await asyncio.sleep(0.1)
+                begun = time.monotonic()
+                with pytest.raises(UnavailableError):
+                    await store.session("s").save_snapshot({"a": 1})
+                assert time.monotonic() - begun < 1.2
+                await sleeping
+
+    run(main())
+
+
+def _sleep(server: LocalServer) -> None:
+    with redis.Redis(port=server.port) as client:
+        for _ in range(5):
+            client.execute_command("DEBUG", "SLEEP", "0.5")
 
 
 def test_no_connection_leaks() -> None:

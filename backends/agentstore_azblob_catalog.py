@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from itertools import groupby
 
 from agentstore.backend import StoredInfo, StoredSnapshot, activity_minute
-from agentstore.errors import UnavailableError
+from agentstore.errors import CorruptRecordError, UnavailableError
 from agentstore.keys import SessionKey
 from agentstore_azblob_clients import Client
-from agentstore_azblob_container import KEY, KIND, NEXT, Found, UnmetError
+from agentstore_azblob_container import KEY, KIND, NEXT, Container, Found, UnmetError
 from agentstore_azblob_log import SessionLog
 from agentstore_azblob_names import Names, parse_key
 from agentstore_azblob_reading import StaleError
@@ -66,21 +67,30 @@ async def snapshot(log: SessionLog) -> StoredSnapshot | None:
 
 
 async def delete(log: SessionLog) -> bool:
-    """Whether the session lived until now."""
+    """Whether the session lived until now, or could no longer be read."""
     async with log.turn() as deadline:
-        view = log.session.view
-        if view is None or log.living(view) is None:
+        try:
+            return await _deleted(log, deadline)
+        except CorruptRecordError:
+            await _removed(log.container, [blob async for blob in log.container.list(log.root)])
+            log.session.view = None
+            return True
+
+
+async def _deleted(log: SessionLog, deadline: float) -> bool:
+    view = log.session.view
+    if view is None or log.living(view) is None:
+        view = await log.look()
+    while view.root_etag or view.name:
+        existed = log.living(view) is not None
+        try:
+            await log.end(view)
+            return existed
+        except UnmetError:
             view = await log.look()
-        while view.root_etag or view.name:
-            existed = log.living(view) is not None
-            try:
-                await log.end(view)
-                return existed
-            except UnmetError:
-                view = await log.look()
-            if time.monotonic() > deadline:
-                raise UnavailableError("other writers came first; nothing was deleted")
-        return False
+        if time.monotonic() > deadline:
+            raise UnavailableError("other writers came first; nothing was deleted")
+    return False
 
 
 class _Group:
@@ -90,7 +100,6 @@ class _Group:
         self.root = root
         self.blobs = blobs
         kinds = {blob.name: parsed.kind for blob in blobs if (parsed := names.parse(blob.name))}
-        self.kinds = kinds
         self.modified = max((blob.modified for blob in blobs if kinds[blob.name] != "ids"), default=0)
         self.ends = {(blob.etag, blob.size) for blob in blobs}
 
@@ -142,76 +151,88 @@ def _order(one: StoredInfo) -> Place:
 
 
 async def _listed(log: SessionLog, key: SessionKey, group: _Group) -> StoredInfo | None:
-    view = log.session.view
-    if view is None or (view.etag, view.length) not in group.ends or log.living(view) is None:
-        return await info(log, key)
+    """`None` also where its blobs cannot be read: that hides no other session."""
     try:
-        return await _info(log, key, view)
+        view = await _seen(log, group)
+        return await _info(log, key, view) if log.living(view) is not None else None
     except StaleError:
         return await info(log, key)
+    except CorruptRecordError as error:
+        _logger.warning("not listed: the session %s: %s", key, error)
+        return None
+
+
+async def _seen(log: SessionLog, group: _Group) -> View:
+    """The session now; not looked at again where its blobs are as they were."""
+    view = log.session.view
+    return view if view is not None and (view.etag, view.length) in group.ends else await log.look()
 
 
 async def purge(client: Client, names: Names, opened: Open, namespace: str | None, now: int) -> int:
-    """As the waist's `purge`."""
+    """As the waist's `purge`. Raises `CorruptRecordError` for a session that cannot be read, once all else is done."""
     below = names.base if namespace is None else names.namespace(namespace)
-    purged = 0
+    purged, unread = 0, None
     async for group in _groups(client, names, below):
-        purged += await _purged(client, opened, group, now, all_restores=namespace is not None)
+        try:
+            purged += await _purged(opened, group, now, whole=namespace is not None)
+        except CorruptRecordError as error:
+            unread = unread or error
+    if unread is not None:
+        raise unread
     return purged
 
 
-async def _purged(client: Client, opened: Open, group: _Group, now: int, *, all_restores: bool) -> bool:
-    """Remove what nothing living leads to; whether that was all of a session."""
+async def _purged(opened: Open, group: _Group, now: int, *, whole: bool) -> bool:
+    """Remove what nothing living leads to; whether that was all of a session.
+
+    With `whole`, what somebody may be at work on too: restores, and whatever is there of a session that has ended.
+    """
     key = group.key()
     if key is None:
         return False
     log = opened(key)
-    view = await log.look()
+    view = await _seen(log, group)
     if log.living(view) is not None:
+        ids = view.state.born.hex() if view.state else ""
         kept = {log.root, view.name, *(view.state.logs if view.state else ()), *group.led_to()}
-        await log.left_over(_pointed(client, group, log, view))
-        await _remove_left_over(client, group, view, kept, now, all_restores)
+        await log.left_over(_pointed(group, log, view))
+        left = [blob for blob in group.blobs if blob.name not in kept and f".{ids}.ids" not in blob.name]
+        await _removed(log.container, [blob for blob in left if _abandoned(blob, now) or (whole and _restores(blob))])
         return False
+    left = [blob for blob in group.blobs if whole or _abandoned(blob, now)]
     there = bool(view.name)
-    if view.name or (view.root_etag and _old(group, log.root, now, all_restores)):
+    if there or (view.root_etag and log.root in [blob.name for blob in left]):
         try:
             await log.end(view)
         except UnmetError:
             return False  # somebody began anew
         there = True
-    return await _remove_left_over(client, group, view, {log.root, view.name}, now, all_restores) or there
+    return await _removed(log.container, [blob for blob in left if blob.name not in (log.root, view.name)]) or there
 
 
-async def _pointed(client: Client, group: _Group, log: SessionLog, view: View) -> None:
+async def _pointed(group: _Group, log: SessionLog, view: View) -> None:
     """Let the session's own blob lead to its newest log, where a writer died before it did."""
     for blob in group.blobs:
         if blob.name == log.root != view.name and blob.metadata.get(NEXT) != view.name:
-            await client.container.annotate(blob.name, {KEY: log.key, NEXT: view.name}, blob.etag)
+            await log.container.annotate(blob.name, {KEY: log.key, NEXT: view.name}, blob.etag)
 
 
-async def _remove_left_over(
-    client: Client, group: _Group, view: View, kept: set[str], now: int, all_restores: bool
-) -> bool:
+def _abandoned(blob: Found, now: int) -> bool:
+    """Whether who was at work on it must be dead."""
+    return blob.modified < now - ABANDONED
+
+
+def _restores(blob: Found) -> bool:
+    return blob.metadata.get(KIND) == "restore"
+
+
+async def _removed(container: Container, blobs: list[Found]) -> bool:
+    """Delete them, unless somebody is at work on them; whether any was there."""
     removed = False
-    born = view.state.born.hex() if view.state else ""
-    for blob in group.blobs:
-        living_ids = group.kinds[blob.name] == "ids" and born and f".{born}." in blob.name
-        if blob.name in kept or living_ids or not _old(group, blob.name, now, all_restores):
-            continue
-        try:
-            removed = await client.container.delete(blob.name, blob.etag) or removed
-        except UnmetError:
-            continue  # somebody is at work on it
+    for blob in blobs:
+        with suppress(UnmetError):
+            removed = await container.delete(blob.name, blob.etag) or removed
     return removed
-
-
-def _old(group: _Group, name: str, now: int, all_restores: bool) -> bool:
-    """Whether its writer must be dead, or is a restore that shall fail."""
-    for blob in group.blobs:
-        if blob.name == name:
-            restoring = blob.metadata.get(KIND) == "restore"
-            return blob.modified < now - ABANDONED or (restoring and all_restores)
-    return False
 
 
 async def _groups(client: Client, names: Names, below: str) -> AsyncIterator[_Group]:

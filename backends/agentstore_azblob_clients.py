@@ -36,12 +36,15 @@ class Client:
         self._credential = credential
         self._own = own
         self._keeper: AsyncGenerator[None] | None = None
+        self._ended = False
         self._calls = 0
         self._idle = asyncio.Event()
 
     @contextmanager
     def busy(self) -> Generator[None]:
-        """A call is under way: closing waits for it."""
+        """A call is under way: closing waits for it. Raises `ClosedError` after that."""
+        if self._ended:
+            raise ClosedError("the event loop comes to its end, or the Azure Blob backend was closed meanwhile")
         self._calls += 1
         try:
             yield
@@ -57,24 +60,35 @@ class Client:
 
     async def close(self) -> None:
         """Close what is ours; calls under way have a while to finish."""
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._drained(), CLOSE_SECONDS)
+        await self._end()
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await keeper.aclose()
-
-    async def _drained(self) -> None:
-        while self._calls:
-            self._idle.clear()
-            await self._idle.wait()
 
     async def _keep(self) -> AsyncGenerator[None]:
         try:
             yield
         finally:
+            self._keeper = None
+            await self._end()
+
+    async def _end(self) -> None:
+        """Once: when the loop ends amid a `close`, both come here."""
+        if not self._ended:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._drained(), CLOSE_SECONDS)
+        if self._ended:
+            return
+        self._ended = True
+        if self._own:
             await self._client.close()
-            if self._credential is not None:
-                await self._credential.close()
+        if self._credential is not None:
+            await self._credential.close()
+
+    async def _drained(self) -> None:
+        while self._calls:
+            self._idle.clear()
+            await self._idle.wait()
 
 
 class Clients:

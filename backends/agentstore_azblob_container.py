@@ -19,7 +19,7 @@ from azure.storage.blob import BlobProperties
 from azure.storage.blob.aio import BlobClient, ContainerClient
 
 from agentstore.errors import ConfigurationError
-from agentstore_azblob_errors import DRIVER_ERRORS, code_of, is_passing, status_of, translated, was_sent
+from agentstore_azblob_errors import DRIVER_ERRORS, code_of, is_passing, scrubbed, status_of, translated, was_sent
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ KEY, NEXT, KIND = "key", "next", "kind"
 """Names in a blob's metadata: whose it is; the log that goes on from it; what a log was made for."""
 CLIENTS_KEPT = 1000
 WHOLE_BODY = 512 * 2**10
+ONCE: dict[str, Any] = {"retry_total": 0}
+"""For the SDK, whose own tries come late and do not know what a lost answer means."""
 
 
 class UnmetError(Exception):
@@ -96,7 +98,7 @@ class Container:
         options: dict[str, Any] = {"etag": etag} if etag else {}
         blob = self._blob(name)
         answer = await self._write(
-            lambda: blob.create_append_blob(metadata=metadata, match_condition=condition, **options)
+            lambda: blob.create_append_blob(metadata=metadata, match_condition=condition, **options, **ONCE)
         )
         return str(answer["etag"])
 
@@ -111,6 +113,7 @@ class Container:
                 etag=etag,
                 match_condition=MatchConditions.IfNotModified,
                 raw_response_hook=self._hook(),
+                **ONCE,
             )
         )
         return str(answer["etag"]), int(str(answer.get("blob_committed_block_count") or 0))
@@ -119,7 +122,7 @@ class Container:
         """Other metadata for the blob with that ETag; its new one."""
         blob = self._blob(name)
         answer = await self._write(
-            lambda: blob.set_blob_metadata(metadata, etag=etag, match_condition=MatchConditions.IfNotModified)
+            lambda: blob.set_blob_metadata(metadata, etag=etag, match_condition=MatchConditions.IfNotModified, **ONCE)
         )
         return str(answer["etag"])
 
@@ -128,7 +131,7 @@ class Container:
         blob = self._blob(name)
         options: dict[str, Any] = {"etag": etag, "match_condition": MatchConditions.IfNotModified} if etag else {}
         try:
-            await self._write(lambda: blob.delete_blob(delete_snapshots="include", **options))
+            await self._write(lambda: blob.delete_blob(delete_snapshots="include", **options, **ONCE))
         except UnmetError as error:
             if not error.missing:
                 raise
@@ -138,18 +141,19 @@ class Container:
     async def put(self, name: str, data: bytes) -> None:
         """A block blob, unless one is there."""
         blob = self._blob(name)
-        await self._write(lambda: blob.upload_blob(data, match_condition=MatchConditions.IfMissing))
+        await self._write(lambda: blob.upload_blob(data, match_condition=MatchConditions.IfMissing, **ONCE))
 
     async def ensure(self) -> None:
         """Create the container where it is missing."""
         try:
-            await self._write(self._client.create_container)
+            await self._write(lambda: self._client.create_container(**ONCE))
         except UnmetError:
             return
 
     async def list(self, prefix: str) -> AsyncIterator[Found]:
         """All blobs whose names begin so, in the order of names."""
-        pages = self._client.list_blobs(name_starts_with=prefix, include=["metadata"], results_per_page=5000).by_page()
+        found = self._client.list_blobs(name_starts_with=prefix, include=["metadata"], results_per_page=5000, **ONCE)
+        pages = found.by_page()
         while True:
             page = await self._read(lambda: _page(pages))
             if page is None:
@@ -166,12 +170,12 @@ class Container:
         return blob
 
     async def _headed(self, name: str) -> Found | None:
-        properties = await self._blob(name).get_blob_properties(raw_response_hook=self._hook())
+        properties = await self._blob(name).get_blob_properties(raw_response_hook=self._hook(), **ONCE)
         return _found(name, properties, properties.size)
 
     async def _got(self, name: str, start: int, end: int | None) -> Found | None:
         length = None if end is None else end - start
-        download = await self._blob(name).download_blob(start, length, raw_response_hook=self._hook())
+        download = await self._blob(name).download_blob(start, length, raw_response_hook=self._hook(), **ONCE)
         data = await download.readall()
         total = int(str(download.properties.content_range).rpartition("/")[2])
         return _found(name, download.properties, total, start, data)
@@ -202,18 +206,30 @@ class Container:
             try:
                 return await ask()
             except DRIVER_ERRORS as error:
-                if _is_unmet(error):
-                    unmet = UnmetError()
-                    unmet.missing, unmet.doubtful = status_of(error) == 404, sent
-                    raise unmet from error
-                sent = sent or was_sent(error)
+                doubtful, sent = sent, sent or was_sent(error)
                 wait = max(pause * (0.5 + random.random()), _asked_to_wait(error))
-                if code_of(error) == "ContainerNotFound":
-                    raise NoContainerError("the container of Azure Blob is missing; call setup()") from error
-                if not is_passing(error) or time.monotonic() + wait > deadline:
-                    raise translated(error, maybe_done=writes and sent) from error
+                late = time.monotonic() + wait > deadline
+                failure = _failure(error, doubtful=doubtful, maybe_done=writes and sent, late=late)
+            if failure is not None:
+                raise failure  # out here: what the SDK raised may show a credential, and must not be its context
             await asyncio.sleep(wait)
             pause = min(pause * 2, 2.0)
+
+
+def _failure(error: Exception, *, doubtful: bool, maybe_done: bool, late: bool) -> Exception | None:
+    """What to raise for an error of the SDK; `None`: try again."""
+    failure: Exception
+    if _is_unmet(error):
+        failure = unmet = UnmetError()
+        unmet.missing, unmet.doubtful = status_of(error) == 404, doubtful
+    elif code_of(error) == "ContainerNotFound":
+        failure = NoContainerError("the container of Azure Blob is missing; call setup()")
+    elif is_passing(error) and not late:
+        return None
+    else:
+        failure = translated(error, maybe_done=maybe_done)
+    failure.__cause__ = scrubbed(error)
+    return failure
 
 
 def _body(data: bytes) -> bytes | io.BytesIO:

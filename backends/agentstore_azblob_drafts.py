@@ -36,6 +36,7 @@ class Draft:
         self.answer: Any = None
         self.writes = False
         self.done = False
+        self.doubtful = False
         self.seq_before = state.seq
         self.reply: Answer | None = None
         self.pushed: list[Pushed] = []

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 
-from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError
+from aiohttp import ClientConnectorError
+from azure.core.exceptions import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceRequestTimeoutError,
+)
 
 from agentstore.errors import AgentStoreError, ConfigurationError, PayloadTooLargeError, StorageError, UnavailableError
 
-DRIVER_ERRORS = (AzureError, OSError, asyncio.TimeoutError)
+DRIVER_ERRORS = (AzureError, OSError, asyncio.TimeoutError, ValueError)
+"""`ValueError`: what the SDK makes of an answer that is not the service's."""
 
 _SECRET = re.compile(r"(?i)((?:sig|accountkey|sharedaccesssignature|authorization)[\"']?\s*[=:]\s*)[^\s;&\"'<>]+")
 _BUSY = {408, 429, 500, 502, 503, 504}
@@ -40,22 +48,23 @@ def is_passing(error: BaseException) -> bool:
     """Whether the same request may well be answered a moment later."""
     if isinstance(error, HttpResponseError) and error.status_code:
         return error.status_code in _BUSY or code_of(error) == "ContainerBeingDeleted"
-    return not isinstance(error, HttpResponseError)
+    return not isinstance(error, (ClientAuthenticationError, ValueError))
 
 
 def was_sent(error: BaseException) -> bool:
     """Whether the service may have done what it was asked."""
-    if isinstance(error, ServiceRequestError):
-        return False  # no connection, or the request broke off before its end
+    if isinstance(error, ServiceRequestError):  # also for a connection that broke where the answer should have come
+        return not isinstance(error, ServiceRequestTimeoutError) and not isinstance(
+            error.inner_exception, ClientConnectorError
+        )
     return status_of(error) in (0, 408, 500, 502, 504)
 
 
 def translated(error: Exception, *, maybe_done: bool) -> AgentStoreError:
-    """Our error for the SDK's, whose own text loses its credentials."""
-    scrub(error)
+    """Our error for the SDK's."""
     code, status = code_of(error), status_of(error)
     text = f"Azure Blob: {code or error.__class__.__name__}{f' ({status})' if status else ''}"
-    if status in (401, 403) or (not status and isinstance(error, HttpResponseError)):
+    if status in (401, 403) or isinstance(error, ClientAuthenticationError):
         return ConfigurationError(f"{text}; check the credential and what it may do")
     if code in _SET_UP_WRONG:
         return ConfigurationError(f"{text}; {_SET_UP_WRONG[code]}")
@@ -66,16 +75,18 @@ def translated(error: Exception, *, maybe_done: bool) -> AgentStoreError:
     return StorageError(text)
 
 
-def scrub(error: BaseException | None) -> None:
-    """Take credentials out of the texts of an error and of those that led to it."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        error.args = tuple([_clean(part) if isinstance(part, str) else part for part in error.args])
-        if isinstance(message := getattr(error, "message", None), str):
-            error.message = _clean(message)  # type: ignore[attr-defined]
-        inner = getattr(error, "inner_exception", None)
-        error = error.__cause__ or error.__context__ or (inner if isinstance(inner, BaseException) else None)
+def scrubbed(error: Exception) -> Exception:
+    """The error, without credentials in its text and in those that led to it; another one where its text is fixed."""
+    error.args = tuple([_clean(part) if isinstance(part, str) else part for part in error.args])
+    if isinstance(message := getattr(error, "message", None), str):
+        error.message = _clean(message)  # type: ignore[attr-defined]
+    if _clean(text := f"{error}\n{error!r}") != text:
+        return StorageError(_clean(f"{type(error).__name__}: {error}"))
+    for link in ("__cause__", "__context__", "inner_exception"):
+        inner = getattr(error, link, None)
+        if isinstance(inner, Exception):
+            setattr(error, link, scrubbed(inner))
+    return error
 
 
 def _clean(text: str) -> str:

@@ -53,7 +53,7 @@ async def _complete(container: Container, reader: Reader, ids: Ids, root: str) -
     state = reader.state
     if not ids.whole:
         if state.noted and (found := await container.get(ids_log(root, state.born), 0)):
-            ids.seqs = {**parse_runs(found.data), **ids.seqs}
+            ids.seqs = parse_runs(found.data)  # also what this loop wrote, but for what is found above `noted`
             ids.upto = state.noted
         else:
             ids.upto = 0
@@ -66,13 +66,15 @@ async def _complete(container: Container, reader: Reader, ids: Ids, root: str) -
 
 
 def parse_runs(data: bytes) -> dict[bytes, int]:
+    """Each id with the highest seq that it got: writers who brought the log up to date at once may be out of order."""
     seqs: dict[bytes, int] = {}
     place = 0
     while place + _RUN.size <= len(data):
         first, count = _RUN.unpack_from(data, place)
         place += _RUN.size
         for seq in range(first, first + count):
-            seqs[data[place : place + 16]] = seq
+            id_hash = data[place : place + 16]
+            seqs[id_hash] = max(seq, seqs.get(id_hash, 0))
             place += 16
     return seqs
 

@@ -124,8 +124,8 @@ class SessionLog:
             try:
                 await self._commit(view, draft)
                 draft.done = True
-            except UnmetError:
-                pass
+            except UnmetError as error:
+                draft.doubtful = error.doubtful
             except BaseException:
                 self.session.view = None
                 raise
@@ -141,11 +141,15 @@ class SessionLog:
             return True
         known = view.state.logs if view.state else ()
         base = (view.log, view.length) if newer.state.logs[: len(known)] == known else (0, 0)
+        answers = 0
         async for spot, header in self.blocks(newer):
             if (spot.log, spot.offset) < base:
                 return False
             if header.token == draft.token:
                 return True
+            answers += header.answer is not None
+        if draft.doubtful and answers >= ANSWERS_KEPT:  # a log written anew keeps no more of them
+            raise UnavailableError("the answer to a write was lost, and others wrote over its traces", maybe_done=True)
         return False
 
     async def remembered(self, view: View, token: bytes) -> Answer | None:
@@ -309,6 +313,10 @@ class SessionLog:
     async def _root_removed(self, etag: str) -> None:
         await self.container.delete(self.root, etag)
 
+    def spare_ids(self) -> None:
+        """Forget ids of other sessions, where this one's have become too many."""
+        self._client.sessions.spare_ids()
+
     async def _keep_up(self) -> None:
         session, view = self.session, self.session.view
         if view is None or session.noting or not lags(session):
@@ -320,4 +328,4 @@ class SessionLog:
             return  # whoever comes next does it
         finally:
             session.noting = False
-            self._client.sessions.spare_ids()
+            self.spare_ids()

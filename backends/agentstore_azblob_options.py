@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from azure.core.pipeline.transport import AioHttpTransport
 from azure.storage.blob.aio import ContainerClient
 
 from agentstore.errors import ConfigurationError, MissingDependencyError
@@ -56,6 +57,16 @@ class Source(msgspec.Struct, frozen=True):
     """What may be shown of it."""
 
 
+class Transport(AioHttpTransport):  # type: ignore[misc]  # azure.core loads it late, without its type
+    """Sends a request once, and no second time unseen."""
+
+    async def open(self) -> None:
+        await super().open()
+        assert self.session is not None
+        # Else aiohttp sends a PUT again by itself, and nobody knows that an answer was lost.
+        self.session._retry_connection = False
+
+
 def checked_prefix(path: str, option: str | None) -> str:
     """The prefix, from the URL's path or the option."""
     if path and option:
@@ -73,11 +84,7 @@ def source(url: StoreURL, container: str, options: AccountOptions) -> Source:
         raise ConfigurationError("an azblob URL holds no credential: give credential=, or set it in the environment")
     if not _ACCOUNT.fullmatch(account) or not _CONTAINER.fullmatch(container):
         raise ConfigurationError("an Azure Blob URL looks like azblob://ACCOUNT/CONTAINER or .../CONTAINER/prefix")
-    settings: dict[str, Any] = {
-        "retry_total": 0,  # ours knows what a lost answer means
-        "connection_timeout": options.connect_timeout,
-        "read_timeout": options.read_timeout,
-    }
+    settings = {"connection_timeout": options.connect_timeout, "read_timeout": options.read_timeout}
     text = f"{account}/{container}"
     connection = os.environ.get("AZURE_STORAGE_CONNECTION_STRING")
     if connection:
@@ -89,7 +96,8 @@ def source(url: StoreURL, container: str, options: AccountOptions) -> Source:
 
     def make() -> tuple[ContainerClient, AsyncTokenCredential | None]:
         own = None if credential is not None else _default_credential()
-        return ContainerClient(endpoint, container, credential if own is None else own, **settings), own
+        transport = Transport(**settings)
+        return ContainerClient(endpoint, container, credential if own is None else own, transport=transport), own
 
     if credential is not None:
         _tried(make)
@@ -97,10 +105,10 @@ def source(url: StoreURL, container: str, options: AccountOptions) -> Source:
 
 
 def _from_connection_string(
-    connection: str, account: str, container: str, settings: dict[str, Any]
+    connection: str, account: str, container: str, settings: dict[str, float]
 ) -> Callable[[], tuple[ContainerClient, AsyncTokenCredential | None]]:
     def make() -> tuple[ContainerClient, AsyncTokenCredential | None]:
-        return ContainerClient.from_connection_string(connection, container, **settings), None
+        return ContainerClient.from_connection_string(connection, container, transport=Transport(**settings)), None
 
     client = _tried(make)
     if client.account_name and "accountname" not in _connection_parts(connection):
@@ -150,6 +158,11 @@ def _connection_parts(connection: str) -> dict[str, str]:
 
 def _given(credential: Any) -> Any:
     """The credential that was given, else the environment's; `None`: the default chain of `azure-identity`."""
+    if isinstance(credential, str) and "accountname" in _connection_parts(credential):
+        raise ConfigurationError(
+            "credential= takes a key, a SAS token or a credential object;"
+            " a connection string goes into AZURE_STORAGE_CONNECTION_STRING"
+        )
     if credential is not None:
         return credential
     return os.environ.get("AZURE_STORAGE_KEY") or os.environ.get("AZURE_STORAGE_SAS_TOKEN") or None

@@ -6,9 +6,7 @@ import logging
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 
-import msgspec
-
-from agentstore.backend import StoredRecord
+from agentstore.backend import UNREADABLE, StoredRecord
 from agentstore.errors import CorruptRecordError
 from agentstore_azblob_blocks import (
     Entry,
@@ -34,9 +32,6 @@ LITTLE = 2 * 2**10
 WINDOWS_KEPT = 32
 SMALL = 64 * 2**10
 """A window below that is kept, for it may well be asked for again."""
-BROKEN = "agentstore/1"
-"""The format of what stands in the place of a record that cannot be read: every reader knows it, and refuses that."""
-
 
 _logger = logging.getLogger("agentstore")
 
@@ -272,12 +267,10 @@ class Reader:
         self._checked = True
 
     def _broken(self, entry: Entry, why: str) -> StoredRecord:
-        """In the place of a record that cannot be read: no codec takes it for a message."""
+        """In the place of a record that cannot be read: the reader's error says why, and so names the block."""
         self.broken = True
         _logger.warning("a record cannot be read: the %s", why)
-        # A tag that nobody writes: the reader's error shows it, and so names the block.
-        payload = msgspec.json.encode({f"${why}": None})
-        return StoredRecord(entry.seq, entry.created_at, entry.id_hash, bytes(16), BROKEN, payload)
+        return StoredRecord(entry.seq, entry.created_at, entry.id_hash, bytes(16), UNREADABLE, why.encode())
 
     def _where(self, log: int, offset: int) -> str:
         return f"block at {offset} of blob {self.state.logs[log]}"

@@ -124,9 +124,10 @@ class Sessions:
             self._headers.popitem(last=False)
 
     def spare_ids(self) -> None:
-        """Forget the ids of the longest unused sessions where there are too many."""
-        total = sum(len(session.ids.seqs) for session in self._kept.values())
-        for session in self._kept.values():
+        """Forget the ids of the longest unused sessions where there are too many; the latest keeps its own."""
+        *others, latest = self._kept.values()
+        total = len(latest.ids.seqs) + sum(len(session.ids.seqs) for session in others)
+        for session in others:
             if total <= IDS_KEPT:
                 return
             total -= len(session.ids.seqs)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import msgspec
 
 from agentstore.backend import SnapshotWrite, StoredRecord
-from agentstore.errors import UnavailableError
+from agentstore.errors import CorruptRecordError, UnavailableError
 from agentstore_azblob_blocks import ENTRY_BYTES, FRAME_BYTES, State
 from agentstore_azblob_container import KEY, KIND, NEXT, UnmetError
 from agentstore_azblob_drafts import Draft, begun
@@ -149,6 +149,9 @@ async def rewrite(log: SessionLog) -> None:
                 await log.confirm(view)
                 linked = True  # or unknown: then it is left for purge
                 await _switched(log, view, stage.name)
+        except CorruptRecordError:
+            log.session.torn = True
+            raise
         except (UnmetError, StaleError):
             newer = await log.look() if linked else view
             linked = newer.state is not None and stage.name in newer.state.logs

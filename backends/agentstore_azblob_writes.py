@@ -168,7 +168,13 @@ def _draft(log: SessionLog, view: View, state: State | None, ttl: int | None, to
 async def _known(
     log: SessionLog, reader: Reader | None, records: Iterable[Record], upto: int | None
 ) -> Mapping[bytes, tuple[int, bytes]]:
-    return await known(log.container, reader, log.session, log.root, records, upto) if reader else {}
+    if reader is None:
+        return {}
+    before = len(log.session.ids.seqs)
+    found = await known(log.container, reader, log.session, log.root, records, upto)
+    if len(log.session.ids.seqs) > before:
+        log.spare_ids()
+    return found
 
 
 def _current(state: State, found: Mapping[bytes, tuple[int, bytes]]) -> Current:

@@ -15,9 +15,10 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from azurite_server import connection_string
 
-Fate = Literal["pass", "lose", "cut", "hold"] | int
-"""What becomes of a request: `lose` forwards it and cuts the connection where its answer should be, `cut` does so
-before it is forwarded, `hold` never answers it, a number is answered as that status without asking the service."""
+Fate = Literal["pass", "lose", "tear", "cut", "hold", "babble"] | int
+"""What becomes of a request: `lose` forwards it and cuts the connection where its answer should be, `tear` does so amid
+the answer's body, `cut` before it is forwarded, `hold` never answers it, `babble` answers with what is no HTTP, and a
+number is answered as that status without asking the service."""
 
 
 @dataclass
@@ -118,6 +119,10 @@ class Proxy:
             request.status = fate
             writer.write(f"HTTP/1.1 {fate} Told\r\nContent-Length: 0\r\nx-ms-error-code: ServerBusy\r\n\r\n".encode())
             return True
+        if fate == "babble":
+            writer.write(b"babble\r\n\r\n")
+            await writer.drain()
+            return False
         if fate == "hold":
             self.held.set()
             await reader.read()  # until the client leaves
@@ -129,6 +134,11 @@ class Proxy:
         content = b"" if request.method == "HEAD" or request.status in (204, 304) else await _body(above, answer)
         request.received = len(content)
         if fate == "lose":
+            return False
+        if fate == "tear":
+            writer.write(answer + content[: len(content) // 2])
+            await writer.drain()
+            writer.close()
             return False
         writer.write(_at_another_time(answer, self.ahead) + content)
         return True

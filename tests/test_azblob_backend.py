@@ -92,7 +92,6 @@ class TestFullLogs(
     """The sentences about writes hold across the boundaries of logs, which nobody sees."""
 
     options: Mapping[str, Any] = {"max_blocks": 3}
-    agreement_steps = 50
 
 
 class TestLogsWrittenAnew(
@@ -101,4 +100,3 @@ class TestLogsWrittenAnew(
     """... and where a log is written anew whenever more of it is dead than living."""
 
     options: Mapping[str, Any] = {"rewrite_bytes": 0, "max_blocks": 5}
-    agreement_steps = 50

@@ -151,6 +151,13 @@ def test_runs_of_ids_come_back(found: dict[int, bytes]) -> None:
     assert len(runs((n, bytes(16)) for n in range(1, 1001))) == 16_012
 
 
+def test_an_id_has_the_highest_seq_that_it_got() -> None:
+    """Two writers may bring the log of ids up to date at once: the later run can be the older one."""
+    newer, older = runs([(95, bytes(16))]), runs([(90, bytes(16)), (91, b"other" * 3 + b"!")])
+    assert parse_runs(newer + older)[bytes(16)] == 95
+    assert parse_runs(older + newer)[bytes(16)] == 95
+
+
 @given(keys, keys)
 def test_names_are_legal_and_differ(one: SessionKey, other: SessionKey) -> None:
     """Legal for any id, different for different keys, also where case is folded; and the key comes back (B89, B90)."""

@@ -7,13 +7,12 @@ from collections.abc import Callable, Generator
 from uuid import uuid4
 
 import pytest
-from azblob_scene import blobs, new_container, opened, run, turn
+from azblob_scene import backend, blobs, cost, new_container, opened, proxied_chat, run, turn
 from azure.storage.blob import BlobClient, ContainerClient
 
-from agentstore import AgentStoreError, CorruptRecordError, SessionHistory
-from agentstore.testing.scenes import heard, said
-
-FEW_BLOCKS = 5
+from agentstore import AgentStoreError, CorruptRecordError, HistoryStore, SessionHistory
+from agentstore.backend import UNREADABLE
+from agentstore.testing.scenes import LONG_AGO, heard, said
 
 
 @pytest.fixture
@@ -33,8 +32,9 @@ def log_of(container: ContainerClient) -> BlobClient:
 def rewritten(log: BlobClient, change: Callable[[bytes], bytes]) -> None:
     """Somebody replaced the blob by one with other bytes."""
     content = change(log.download_blob().readall())
+    metadata = log.get_blob_properties().metadata
     log.delete_blob()
-    log.create_append_blob()
+    log.create_append_blob(metadata=metadata)
     log.append_block(content)
 
 
@@ -138,6 +138,71 @@ def test_a_broken_record_is_named_and_hides_nothing(container: ContainerClient, 
             assert [stored.message.text async for stored in chat.iterate(page_size=2)] == rest
             await chat.append(said("more"))
             assert await heard(chat, limit=2) == [rest[-1], "more"]
+
+    run(main())
+
+
+def test_what_cannot_be_read_says_so_in_its_format(container: ContainerClient) -> None:
+    """Below every codec: its payload is the reason as text, with the blob's name and the place in it."""
+
+    async def main() -> None:
+        ours = backend(container.container_name)
+        async with HistoryStore(ours) as store:
+            chat = store.session("s")
+            await chat.append(said("sound", "broken"))
+            log = log_of(container)
+            rewritten(log, lambda content: content.replace(b"broken", b"BROKEN"))
+            found = await ours.read(chat.key)
+        assert [record.seq for record in found] == [1, 2]
+        assert found[1].format == UNREADABLE
+        assert log.blob_name in found[1].payload.decode()
+        assert found[0].format != UNREADABLE
+
+    run(main())
+
+
+def test_a_session_that_cannot_be_read_hides_no_other(
+    container: ContainerClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Listings leave it out, with a warning; `purge` does the rest of its work and then names it; it can be deleted."""
+
+    async def main() -> None:
+        async with opened(container.container_name) as store:
+            await store.session("broken").append(turn(0))
+            log = log_of(container)
+            rewritten(log, lambda content: b"?" * len(content))
+            for name in ("a", "z", "kept"):
+                await store.session(name).append(turn(0))
+            for name in ("a", "z"):
+                await store.session(name).expire(LONG_AGO)
+        async with opened(container.container_name) as store:
+            assert [info.key.session_id for info in (await store.sessions()).items] == ["kept"]
+            assert log.blob_name in caplog.text
+            with pytest.raises(CorruptRecordError, match=log.blob_name):
+                await store.purge_expired()
+            assert len(blobs(container)) == 2
+            await store.session("broken").delete()
+            await store.purge_expired()
+            assert [info.key.session_id for info in (await store.sessions()).items] == ["kept"]
+            assert len(blobs(container)) == 1
+
+    run(main())
+
+
+def test_a_log_with_a_torn_snapshot_is_not_copied_again_and_again(container: ContainerClient) -> None:
+    """It stays as it is, and a write costs what it costs elsewhere."""
+
+    async def main() -> None:
+        async with proxied_chat(container.container_name, rewrite_bytes=0) as (proxy, chat):
+            await chat.save_snapshot({"a": "to be torn"})
+            rewritten(log_of(container), lambda content: content.replace(b"to be torn", b"TO BE TORN"))
+            await chat.append(said("x" * 5_000))
+            for _ in range(3):
+                await chat.pop()
+                await chat.append(said("x" * 5_000))
+            assert len(await cost(proxy, lambda: chat.append(said("more")))) == 1
+            with pytest.raises(CorruptRecordError):
+                await chat.load_snapshot()
 
     run(main())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -128,6 +129,13 @@ def test_a_broken_connection_string_is_an_error_that_shows_none_of_it(
     _shows_no(caught.value, "s3cret")
 
 
+def test_a_connection_string_is_no_credential() -> None:
+    """It is refused at once, and the error says where it goes."""
+    with pytest.raises(ConfigurationError, match="AZURE_STORAGE_CONNECTION_STRING") as caught:
+        open_store(f"azblob://{account()}/somewhere", credential="AccountName=a;AccountKey=s3cret==")
+    _shows_no(caught.value, "s3cret")
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -204,7 +212,7 @@ def test_an_unreachable_service_never_shows_the_sas(
             monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", place)
             async with open_store(url(container), credential=token, timeout=0.3) as store:
                 await store.setup()
-                for fate in ("cut", "lose", 503, 404, 400):
+                for fate in ("cut", "lose", "babble", 503, 404, 400):
                     proxy.fate = lambda request, fate=fate: fate  # type: ignore[assignment, misc]
                     for call in (store.ping, lambda: store.session("s").append(said("a"))):
                         error = await _raised(call)
@@ -232,6 +240,27 @@ def test_a_client_that_is_handed_in_is_used_and_left_open(container: ContainerCl
                 store = HistoryStore(AzureBlobBackend(container_client=client, prefix=f"p{number}"))
                 await works(store)
                 assert await client.exists()
+
+    run(main())
+
+
+def test_a_client_that_is_handed_in_is_tried_again_by_our_rules(container: ContainerClient) -> None:
+    """Its own policy would wait for 15 s before it tries again; here that does not count."""
+
+    async def main() -> None:
+        async with (
+            proxied() as proxy,
+            AsyncContainerClient.from_connection_string(proxy.connection_string, container.container_name) as client,
+        ):
+            store = HistoryStore(AzureBlobBackend(container_client=client))
+            await store.session("s").append(said("a"))
+            begun = time.monotonic()
+            for work in (lambda: store.session("s").append(said("b")), lambda: heard(store.session("s")), store.ping):
+                proxy.next(503, of=lambda request: True)
+                await work()
+            proxy.next(503, of=lambda request: request.lists)
+            await store.sessions()
+            assert time.monotonic() - begun < 10
 
     run(main())
 

@@ -11,10 +11,11 @@ from uuid import uuid4
 
 import pytest
 from azblob_scene import backend, new_container, opened, proxied_chat, run, turn
-from azurite_proxy import Fate, Proxy, proxied
+from azurite_proxy import Fate, Proxy, Request, proxied
 from azurite_server import local_server
 
 from agentstore import ConfigurationError, SessionHistory, StorageError, UnavailableError
+from agentstore.backend import ANSWERS_KEPT
 from agentstore.testing.scenes import heard, named, said
 
 Work = Callable[[SessionHistory], Awaitable[Any]]
@@ -37,6 +38,59 @@ def test_an_append_whose_answer_was_lost_is_made_once(container: str, fate: Fate
                 proxy.next(*[fate] * times)
                 assert (await chat.append(turn(number, 2))).written == 2
             assert await heard(chat) == ["first", *[f"{number}.{part}" for number in range(3) for part in range(2)]]
+
+    run(main())
+
+
+def test_a_write_that_may_have_happened_is_never_said_not_to_have(container: str) -> None:
+    """The answer is lost, and the service busy from then on: `maybe_done`, for the write is there (B46)."""
+
+    async def main() -> None:
+        async with proxied_chat(container, timeout=0.5) as (proxy, chat):
+            writes: list[Request] = []
+
+            def fate(request: Request) -> Fate:
+                if request.writes:
+                    writes.append(request)
+                return "lose" if request.writes and len(writes) == 1 else 503
+
+            proxy.fate = fate
+            with pytest.raises(UnavailableError) as caught:
+                await chat.clear()
+            assert caught.value.maybe_done
+            proxy.fate = lambda request: "pass"
+            assert await heard(chat) == []
+
+    run(main())
+
+
+def test_a_lost_answer_that_others_wrote_over_is_in_doubt(container: str) -> None:
+    """So many turns of others later, and in a log written anew, no trace of it may be left: never a second copy."""
+
+    async def main() -> None:
+        async with proxied_chat(container) as (proxy, chat), opened(container, rewrite_bytes=0) as elsewhere:
+            theirs, lost = elsewhere.session(chat.key.session_id), asyncio.Event()
+            busy = True
+
+            def fate(request: Request) -> Fate:
+                if not request.writes or not busy:
+                    return "pass"
+                first = not lost.is_set()
+                lost.set()
+                return "lose" if first else 503
+
+            proxy.fate = fate
+            ours = asyncio.ensure_future(chat.append(said("ours")))
+            await lost.wait()
+            while len(await heard(theirs)) < 2:  # noqa: ASYNC110 - the service tells nobody
+                await asyncio.sleep(0.01)
+            for _ in range(ANSWERS_KEPT + 1):
+                await theirs.append(said("x" * 2_000))
+            await theirs.truncate(after=2)
+            busy = False
+            with _settled_or_doubtful():
+                await ours
+            assert await heard(theirs) == ["first", "ours"]
 
     run(main())
 
@@ -233,6 +287,33 @@ def test_a_read_is_asked_again(container: str) -> None:
             for fate in ("lose", "cut"):
                 proxy.next(fate, of=lambda request: not request.writes)  # type: ignore[arg-type]
                 assert await heard(chat) == ["first"]
+
+    run(main())
+
+
+def test_a_read_whose_answer_breaks_off_is_asked_again(container: str) -> None:
+    """Cut amid the body, more often than the SDK itself tries: it costs a reader nothing but time."""
+
+    async def main() -> None:
+        async with proxied_chat(container) as (proxy, chat):
+            proxy.next(*["tear"] * 4, of=lambda request: not request.writes)
+            assert await heard(chat) == ["first"]
+
+    run(main())
+
+
+def test_an_answer_that_is_not_the_services_is_an_error_of_ours(container: str) -> None:
+    """Whatever stands between: a read that finds no sense in the answer raises ours, with the SDK's as its cause."""
+
+    async def main() -> None:
+        async with proxied_chat(container, timeout=0.3) as (proxy, chat):
+            for fate in ("babble", 302):
+                proxy.fate = lambda request, fate=fate: fate  # type: ignore[misc]
+                with pytest.raises(StorageError) as caught:
+                    await chat.messages()
+                assert caught.value.__cause__ is not None
+            proxy.fate = lambda request: "pass"
+            assert await heard(chat) == ["first"]
 
     run(main())
 

@@ -17,6 +17,7 @@ from azurite_server import connection_string
 
 from agentstore import ConflictError, SessionHistory, UnavailableError
 from agentstore.testing.scenes import LONG_AGO, attempted, heard, named, said, seqs, together
+from agentstore_azblob_ids import LAG
 
 WRITERS = 8  # per process
 TURNS = 5
@@ -280,6 +281,24 @@ async def _end(chat: SessionHistory, how: str) -> None:
         await chat.expire(LONG_AGO)
     else:
         await (chat.clear() if how == "clear" else chat.delete())
+
+
+def test_a_message_that_another_process_put_back_is_known(container: ContainerClient) -> None:
+    """Written here, popped and appended again there: here it is still the same message, at its new place (B72)."""
+
+    async def main() -> None:
+        async with several(2, container.container_name) as (here, there):
+            await there.append(said("first"))
+            await here.append(said("mine"))
+            taken = await there.pop()
+            assert taken
+            seqs = (await there.append([taken.message])).seqs
+            for number in range(LAG + 1):  # so that the list of ids has it
+                await there.append(turn(number, 1))
+            again = await here.append([taken.message])
+            assert (again.written, again.seqs) == (0, seqs)
+
+    run(main())
 
 
 def test_one_of_many_conditional_writers_wins(container: ContainerClient) -> None:

@@ -285,7 +285,12 @@ class SessionHistory:
                 raise
             _logger.warning("the answer to an append to %s was lost: asking once more", self.key)
         known = tuple([msgspec.structs.replace(record, fresh=False) for record in append.records])
-        return await settled(self._log.append(self.key, msgspec.structs.replace(append, records=known, retry=True)))
+        try:
+            return await settled(self._log.append(self.key, msgspec.structs.replace(append, records=known, retry=True)))
+        except UnavailableError as error:
+            if error.maybe_done:
+                raise
+            raise UnavailableError(str(error), maybe_done=True) from error  # the first one may have been
 
     def _appended(self, batch: Batch, answer: Written | Refused) -> Appended:
         written = self._accepted(answer, batch.ids)

@@ -180,7 +180,7 @@ class MemoryBackend:
                 return plan
             session.drop(session.place(replace.after + 1), len(session.records))
             answer = _write(session, replace, plan)
-            if replace.records or key in sessions:
+            if replace.records or _living(sessions, key):
                 _touch(sessions, key, session)
             return answer
 

@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
-from agentstore import Message, UnavailableError, open_store, settle
+from agentstore import HistoryStore, Message, SessionKey, UnavailableError, open_store, settle
+from agentstore.backend import Append, Refused, Written
 from agentstore.settle import settled
+from agentstore.testing.faults import wrapped
+from agentstore_memory import MemoryBackend
 
 
 class Write:
@@ -248,3 +251,19 @@ def test_what_asyncio_run_tears_down_is_written_wholly_or_not_at_all(tmp_path: P
     turns = [text.split(".")[0] for text in asyncio.run(found())]
     assert turns[-1] == "last"
     assert all(turns.count(turn) == 4 for turn in turns[:-1])
+
+
+def test_a_retry_that_surely_failed_leaves_the_first_call_in_doubt() -> None:
+    """The answer was lost, then nobody could be reached: the turn may be there, and the error says so (B46)."""
+
+    async def append(key: SessionKey, append: Append) -> Written | Refused:
+        raise UnavailableError("the way there is cut", maybe_done=not append.retry)
+
+    async def scene() -> None:
+        async with HistoryStore(wrapped(MemoryBackend(), append=append)) as store:
+            with pytest.raises(UnavailableError, match=r"is cut.*may have happened") as caught:
+                await store.session("s").append([Message("user", ["hi"])])
+            assert caught.value.maybe_done
+            assert isinstance(caught.value.__cause__, UnavailableError)
+
+    asyncio.run(scene())

@@ -203,10 +203,12 @@ class ExpirySentences(Stage):
 
     @sentence(Catalog, Rewriting)
     async def test_the_expired_cannot_be_rewritten(self, scene: Scene) -> None:
-        """... to `pop`, `update` and `fork`."""
+        """... to `pop`, `update`, `fork`, and a `replace` by nothing."""
         chat = await expired(scene)
         assert await chat.pop() is None
         assert not await chat.update(named("m1", "new"))
+        await chat.replace([])
+        assert await chat.info() is None
         fork = await chat.fork(scene.session().key.session_id)
         assert await fork.info() is None
 

@@ -99,11 +99,10 @@ class OwnPool:
         self._pool.renew()
 
     async def close(self) -> None:
+        await self._pool.close()  # not by the keeper: the loop may be ending it at this moment
         keeper, self._keeper = self._keeper, None
         if keeper is not None:
             await keeper.aclose()
-        else:
-            await self._pool.close()
 
     async def _connect(self) -> asyncpg.Connection:
         connection = await self._made()
@@ -132,6 +131,7 @@ class OwnPool:
         try:
             yield
         finally:
+            self._keeper = None
             await self._pool.close()
 
 

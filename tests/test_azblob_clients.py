@@ -28,18 +28,6 @@ def left_unfinished(pages: AsyncGenerator[str], caplog: pytest.LogCaptureFixture
     return caplog.text
 
 
-def test_a_store_may_be_closed_while_its_loop_ends(container: str, caplog: pytest.LogCaptureFixture) -> None:
-    """In a generator that nobody finished: loop and store close the client, at once, and both in peace (B117)."""
-
-    async def pages() -> AsyncGenerator[str]:
-        async with HistoryStore(backend(container)) as store:
-            await store.session("s").append(said("a"))
-            yield "a page"
-
-    for _ in range(8):  # which of the two comes first is left to chance
-        assert left_unfinished(pages(), caplog) == ""
-
-
 @pytest.mark.filterwarnings("ignore:asynchronous generator:ResourceWarning")  # Python's own, for any work that late
 def test_a_call_after_the_end_of_the_loop_began_is_refused(container: str, caplog: pytest.LogCaptureFixture) -> None:
     """With an error of ours: the client is closed by then."""

@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from adapter_stores import STORES
 
 from agentstore import ConflictError, HistoryStore, Message, open_store
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory://cases" if request.param == "memory" else f"sqlite:///{tmp_path}/chat.db"
+    return STORES[request.param](tmp_path)
 
 
 @asynccontextmanager
@@ -121,3 +122,20 @@ def test_a_second_run_on_one_session_is_told(url: str) -> None:
             assert [message.text for message in await first.messages()] == ["begin", "1a", "1b"]
 
     asyncio.run(scene())
+
+
+def test_a_store_may_be_closed_while_its_loop_ends(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In a generator that nobody finished: loop and store close the clients, at once, and both in peace (B117)."""
+
+    async def pages() -> AsyncIterator[str]:
+        async with open_store(url, namespace="b117") as store:  # `opened` is a generator itself
+            await store.session("s").append([Message("user", ["hi"])])
+            yield "a page"
+
+    async def main(pages: AsyncIterator[str]) -> None:
+        assert await anext(pages) == "a page"
+
+    for _ in range(8):  # which of the two comes first is left to chance
+        unfinished = pages()
+        asyncio.run(main(unfinished))
+    assert caplog.text == ""

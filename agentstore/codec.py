@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from hashlib import blake2b
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from agentstore import untagged, values
 from agentstore.errors import UnsupportedValueError
 from agentstore.messages import MESSAGE_FIELDS, Content, Message
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 OPAQUE = "opaque"
 """Type of the content that stands for a record in a format that nobody here can read, with its format and payload."""
+
+FORMATS = "agentstore.formats"
+"""The entry-point group of formats that can be read as core messages: a name, and what `register_converter` takes."""
 
 UNREADABLE = "agentstore.unreadable"
 """The format of a record that the store holds a place for and cannot give back; its payload says why, as text."""
@@ -159,6 +166,19 @@ def register_converter(format: str, convert: Callable[[bytes], Message]) -> None
     _converters[format] = convert
 
 
+@cache
+def _installed() -> Mapping[str, EntryPoint]:
+    from importlib.metadata import entry_points  # takes longer to import than all of the core
+
+    return {entry.name: entry for entry in entry_points(group=FORMATS)}
+
+
+def _converter(format: str) -> Callable[[bytes], Message] | None:
+    if format not in _converters and (entry := _installed().get(format)):
+        _converters[format] = entry.load()
+    return _converters.get(format)
+
+
 def decode_record(codec: Codec, format: str, payload: bytes) -> Any:
     """What a session with `codec` gets for a record: its own object, a core message, or an opaque one.
 
@@ -168,9 +188,9 @@ def decode_record(codec: Codec, format: str, payload: bytes) -> Any:
         raise ValueError(payload.decode())
     if format == codec.format:
         return codec.decode(payload)
-    if convert := _converters.get(format):
+    if convert := _converter(format):
         return convert(payload)
-    if _is_newer(format, (codec.format, *_converters)):
+    if _is_newer(format, (codec.format, *_converters, *_installed())):
         raise ValueError(f"stored form {format} is newer than this version of agentstore: upgrade it to read this")
     return Message("unknown", [Content(OPAQUE, format=format, payload=payload)])
 

@@ -70,5 +70,16 @@ class SaveError(AgentStoreError):
         self.response = response
 
 
+class ChatClientError(AgentStoreError):
+    """The model's service refused, failed, broke off its answer or could not be reached.
+
+    `status` is that of its HTTP answer, if it gave one. The SDK's error is the cause.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ClosedError(AgentStoreError):
     """The store was closed; open a new one."""

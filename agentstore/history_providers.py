@@ -12,7 +12,7 @@ from agentstore.messages import Message, same
 from agentstore.providers import BaseHistoryProvider, Filter, filtered
 from agentstore.registry import open_store
 from agentstore.replay import append_distinct, other_id
-from agentstore.session import AgentSession
+from agentstore.session import AgentSession, SessionContext
 from agentstore.store import HistoryStore
 from agentstore.units import without_orphans
 from agentstore.windows import Budget, Window, read_window
@@ -99,7 +99,7 @@ class StoreHistoryProvider(BaseHistoryProvider):
 
     def history(self, session: AgentSession | str) -> SessionHistory:
         """Everything that is stored of the session (or session id) under this provider's source."""
-        session_id = session if isinstance(session, str) else session.session_id
+        session_id: str = getattr(session, "session_id", session)  # type: ignore[arg-type]
         return self.store.session(session_id, source_id=self.source_id, codec=self.codec)
 
     async def get_messages(
@@ -118,10 +118,24 @@ class StoreHistoryProvider(BaseHistoryProvider):
         messages: Sequence[Message],
         *,
         state: dict[str, Any] | None = None,
+        snapshot: AgentSession | None = None,
         **kwargs: Any,
     ) -> None:
-        """Append the messages, all or none, without reading the history (see `agentstore.replay.append_distinct`)."""
-        await append_distinct(self._chat(session_id), self.codec, messages)
+        """Append the messages, all or none, without reading the history (see `agentstore.replay.append_distinct`).
+
+        A `snapshot` of the session is saved in the same transaction.
+        """
+        await append_distinct(self._chat(session_id), self.codec, messages, snapshot=snapshot)
+
+    async def after_run_with_session(
+        self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
+    ) -> None:
+        """As `after_run`, and saves the session in the same transaction, also where the turn adds no message."""
+
+        async def save(messages: list[Message]) -> None:
+            await self.save_messages(context.session_id, messages, state=state, snapshot=session)
+
+        await self._save_turn(save, agent, session, context)
 
     async def clear(self, session: AgentSession | str) -> int:
         """Drop the messages of the session (or session id) under this source; returns how many."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
+from uuid import uuid4
 
 from agentstore.codec import Codec, MessageCodec
 from agentstore.errors import ConfigurationError, SaveError
@@ -22,6 +24,9 @@ Filter = Callable[[list[Message]], Iterable[Message] | Awaitable[Iterable[Messag
 
 OnServiceManaged = Literal["skip", "store_only", "error"]
 OnSaveError = Literal["raise", "log"]
+
+INTERRUPTED = "interrupted"
+"""In the `additional_properties` of the last message of an unfinished turn, and in the metadata of its run."""
 
 _LOADED = "agentstore.loaded"  # in a context's metadata: by source id, the window that its provider loaded
 _logger = logging.getLogger("agentstore")
@@ -94,6 +99,8 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
     * `provide_output_filter` sees what was loaded, `store_input_filter` and `store_output_filter` what is to be saved.
     * A session with a `service_session_id` has its history elsewhere: `on_service_managed="skip"` leaves it alone,
       `"store_only"` saves without loading, `"error"` raises `ConfigurationError`.
+    * A run that fails, is cancelled or is left half-way stores nothing; with `store_partial=True` its input and what
+      was shown of the answer, the last of these messages with `additional_properties["interrupted"]`.
     * A failing save raises `SaveError`, which holds the answer; `on_save_error="log"` logs it instead.
     """
 
@@ -114,6 +121,7 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
         store_output_filter: Filter | None = None,
         on_service_managed: OnServiceManaged = "skip",
         on_save_error: OnSaveError = "raise",
+        store_partial: bool = False,
     ) -> None:
         super().__init__(source_id)
         if on_service_managed not in ("skip", "store_only", "error"):
@@ -132,6 +140,7 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
         self.store_output_filter = store_output_filter
         self.on_service_managed = on_service_managed
         self.on_save_error = on_save_error
+        self.store_partial = store_partial
 
     @abstractmethod
     async def get_messages(
@@ -177,19 +186,35 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
     async def after_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        if _service_session(session, context) and self.on_service_managed != "store_only":
-            return
-        try:
-            if messages := await self._turn(agent, context):
+        async def save(messages: list[Message]) -> None:
+            if messages:
                 await self.save_messages(context.session_id, messages, state=state)
+
+        await self._save_turn(save, agent, session, context)
+
+    async def answer_to_store(self, session: AgentSession, context: SessionContext) -> Sequence[Message]:
+        """What of the answer belongs into the history, before `store_output_filter`: all of it, here."""
+        return [] if context.response is None else context.response.messages
+
+    async def _save_turn(
+        self,
+        save: Callable[[list[Message]], Awaitable[None]],
+        agent: Any,
+        session: AgentSession,
+        context: SessionContext,
+    ) -> None:
+        try:
+            await save(await self._turn(agent, session, context))
         except Exception as error:  # a stranger's save can raise anything, and the answer must not be lost with it
             text = f"provider {self.source_id!r} could not save a turn of session {context.session_id!r}"
             if self.on_save_error == "raise":
                 raise SaveError(f"{text}: {error}", response=context.response) from error
             _logger.error(text, exc_info=error)
 
-    async def _turn(self, agent: Any, context: SessionContext) -> list[Message]:
+    async def _turn(self, agent: Any, session: AgentSession, context: SessionContext) -> list[Message]:
         """What this run adds to the history: context, the new part of the input, the answer."""
+        if _service_session(session, context) and self.on_service_managed != "store_only":
+            return []
         skipped = {self.source_id, *(_loading_sources(agent, context) - (self.store_context_from or frozenset()))}
         turn: list[Message] = []
         if self.store_context_messages:
@@ -198,9 +223,10 @@ class BaseHistoryProvider(BaseContextProvider, ABC):
             inputs = [message for message in context.input_messages if attributed_to(message) not in skipped]
             inputs = await filtered(self.store_input_filter, inputs)
             turn += inputs[self._replayed(context, inputs) :]
-        if self.store_outputs and context.response is not None:
-            turn += await filtered(self.store_output_filter, context.response.messages)
-        return [without_attribution(message) for message in turn]
+        if self.store_outputs:
+            turn += await filtered(self.store_output_filter, list(await self.answer_to_store(session, context)))
+        stored = [without_attribution(message) for message in turn]
+        return [*stored[:-1], _marked(stored[-1])] if stored and context.metadata.get(INTERRUPTED) else stored
 
     def _replayed(self, context: SessionContext, inputs: Sequence[Message]) -> int:
         """How many of the inputs, from the first one on, repeat the window that was loaded for this run."""
@@ -222,12 +248,40 @@ def check_one_loads(providers: Iterable[Any]) -> None:
         )
 
 
+def check_not_mixed(providers: Iterable[Any], context: SessionContext, conversation: str) -> None:
+    """Raise `ConfigurationError` where a provider has a local history of this `conversation` of the service's."""
+    loaded = context.metadata.get(_LOADED, {})
+    for provider in providers:
+        mode = getattr(provider, "on_service_managed", "skip")
+        if mode == "error" or (mode == "skip" and loaded.get(provider.source_id)):
+            raise ConfigurationError(
+                f"session {context.session_id!r} has a local history (provider {provider.source_id!r}), and the "
+                f"service would keep it too ({conversation}): use one of them, a new session, or a client that does "
+                "not store"
+            )
+
+
 async def filtered(change: Filter | None, messages: list[Message]) -> list[Message]:
-    """The messages as a filter or reducer, sync or async, gives them back; all of them without one."""
+    """The messages as a filter or reducer, sync or async, gives them back; all of them without one.
+
+    Raises what it raises, and `TypeError` where it gives back anything else.
+    """
     if change is None:
         return messages
-    result = change(list(messages))
-    return list(await result if inspect.isawaitable(result) else result)
+    given: Any = change(list(messages))
+    result = await given if inspect.isawaitable(given) else given
+    changed: list[Any] = list(result) if isinstance(result, Iterable) else [None]
+    if not all(hasattr(message, "contents") for message in changed):
+        raise TypeError(f"a filter or reducer must give back messages, and {change!r} gave a {type(result).__name__}")
+    return changed
+
+
+def _marked(message: Message) -> Message:
+    """A marked copy under the message's own id, which it is given if it has none: the same again is the same one."""
+    message.message_id = message.message_id or uuid4().hex
+    marked = copy.copy(message)
+    marked.additional_properties = {**message.additional_properties, INTERRUPTED: True}
+    return marked
 
 
 def _service_session(session: AgentSession, context: SessionContext) -> str | None:

@@ -13,6 +13,7 @@ from agentstore.batch import derived_id
 from agentstore.codec import Codec, digest
 from agentstore.errors import ConflictError
 from agentstore.history import SessionHistory
+from agentstore.session import AgentSession
 from agentstore.shapes import Appended
 
 ANSWER_ROLES = frozenset({"assistant", "tool"})
@@ -50,19 +51,22 @@ def replayed(window: Sequence[Seen], inputs: Sequence[Seen], *, whole: bool) -> 
         return 0
     last = len(inputs) - len(window)
     for start in range(min(last, 0) if whole else last, -1, -1):
-        if all(map(_is_same, window, inputs[start : start + len(window)])):
+        if all(map(is_same, window, inputs[start : start + len(window)])):
             return start + len(window)
     return 0
 
 
-async def append_distinct(chat: SessionHistory, codec: Codec, messages: Sequence[Any]) -> Appended:
+async def append_distinct(
+    chat: SessionHistory, codec: Codec, messages: Sequence[Any], *, snapshot: AgentSession | None = None
+) -> Appended:
     """Append the messages; two different ones under one id, here or in the store, are both kept.
 
     The later one is stored under `other_id(its id, its digest)`, and the caller's object keeps its own: so a replay of
-    either finds itself. Nothing is read, and another try costs something only where ids clash.
+    either finds itself. Nothing is read, and another try costs something only where ids clash. A `snapshot` is saved
+    with them.
     """
     try:
-        return await chat.append(messages)
+        return await chat.append(messages, snapshot=snapshot)
     except ConflictError as error:
         clash = error
     items = seen(codec, messages)
@@ -76,7 +80,8 @@ async def append_distinct(chat: SessionHistory, codec: Codec, messages: Sequence
         if names == tried:
             break
         try:
-            return await chat.append([_named(codec, *pair) for pair in zip(messages, names, strict=True)])
+            named = [_named(codec, *pair) for pair in zip(messages, names, strict=True)]
+            return await chat.append(named, snapshot=snapshot)
         except ConflictError as error:
             clash, tried = error, names
     raise clash
@@ -98,7 +103,8 @@ def other_id(message_id: str, made: bytes) -> str:
     return derived_id(message_id, made.hex())
 
 
-def _is_same(stored: Seen, given: Seen) -> bool:
+def is_same(stored: Seen, given: Seen) -> bool:
+    """Whether the stored message is the given one: by role and contents, and by id where the given one has one."""
     if stored.digest != given.digest:
         return False
     own = given.message_id

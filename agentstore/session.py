@@ -31,9 +31,15 @@ class AgentSession:
         service_session_id: str | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
+        if not isinstance(session_id, str | None):
+            raise TypeError(f"session_id must be a str, not {type(session_id).__name__}")
         self._session_id = session_id or str(uuid4())
         self.service_session_id = service_session_id
         self.state: dict[str, Any] = dict(state or {})
+        self.providers: list[str] | None = None
+        """The providers of the agent that ran it last, kept with it; see `agentstore.fingerprint`."""
+        self.restored = False
+        """Whether it comes from `from_dict` and no agent has run it since."""
 
     @property
     def session_id(self) -> str:
@@ -46,23 +52,28 @@ class AgentSession:
 
     def shape(self) -> dict[str, Any]:
         """The dict of `to_dict` with the session's own state in it: for reading only."""
-        return {
+        shape: dict[str, Any] = {
             "type": "session",
             "session_id": self._session_id,
             "service_session_id": self.service_session_id,
             "state": self.state,
         }
+        return shape if self.providers is None else {**shape, "providers": self.providers}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentSession:
         """The session that `to_dict` described; raises `ValueError` where the mapping is no session."""
         session_id: Any = data.get("session_id")
         state: Any = data.get("state")
+        providers: Any = data.get("providers")
         if not isinstance(session_id, str) or not session_id:
             raise ValueError("a session needs a 'session_id' that is a non-empty str")
         if not isinstance(state, Mapping | None):
             raise ValueError("a session's 'state' must be a mapping")
-        return cls(session_id=session_id, service_session_id=data.get("service_session_id"), state=state)
+        session = cls(session_id=session_id, service_session_id=data.get("service_session_id"), state=state)
+        session.providers = [str(name) for name in providers] if isinstance(providers, list | tuple) else None
+        session.restored = True
+        return session
 
     def __repr__(self) -> str:
         return f"AgentSession(session_id={self._session_id!r}, service_session_id={self.service_session_id!r})"
@@ -79,7 +90,8 @@ class SessionContext:
     """One run of an agent, as its providers see it: they add to it before the model is called, and read it after.
 
     `input_messages` are the caller's own objects. `context_messages` holds what providers added, by source id, in the
-    order of the providers; `response` is set once the model has answered; `metadata` is for providers to share.
+    order of the providers, and `middleware` in the same way; `response` is set once the model has answered; `metadata`
+    is for providers to share.
     """
 
     def __init__(
@@ -91,6 +103,7 @@ class SessionContext:
         context_messages: Mapping[str, Iterable[Message]] | None = None,
         instructions: Iterable[str] = (),
         tools: Iterable[Any] = (),
+        middleware: Mapping[str, Iterable[Any]] | None = None,
         options: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
@@ -100,6 +113,7 @@ class SessionContext:
         self.context_messages = {source: list(added) for source, added in (context_messages or {}).items()}
         self.instructions = list(instructions)
         self.tools = list(tools)
+        self.middleware = {source: list(added) for source, added in (middleware or {}).items()}
         self.options = dict(options or {})
         self.metadata = dict(metadata or {})
         self.response: AgentResponse | None = None
@@ -120,9 +134,21 @@ class SessionContext:
         """Add instructions for this run, after the agent's own."""
         self.instructions.extend([instructions] if isinstance(instructions, str) else instructions)
 
-    def extend_tools(self, source: str | Source, tools: Iterable[Any]) -> None:
-        """Offer the model more tools in this run."""
-        self.tools.extend(tools)
+    def extend_tools(self, source: str | Source, tools: Any) -> None:
+        """Offer the model more tools in this run, one or many: plain callables, or `FunctionTool`s."""
+        self.tools.extend([tools] if callable(tools) or isinstance(tools, Mapping) else tools)
+
+    def extend_middleware(self, source: str | Source, middleware: Any) -> None:
+        """Put middleware, one or many, around each call of the model or of a tool in this run.
+
+        What was added first stands outermost; see `agentstore.middleware`.
+        """
+        given = middleware if isinstance(middleware, list | tuple) else [middleware]
+        self.middleware.setdefault(_source_id(source), []).extend(given)
+
+    def get_middleware(self) -> list[Any]:
+        """The middleware of all sources, in order."""
+        return [item for added in self.middleware.values() for item in added]
 
     def get_messages(
         self,

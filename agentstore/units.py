@@ -42,9 +42,9 @@ def without_orphans(messages: Sequence[M]) -> list[M]:
     return [message for _, message in cleaned(messages, pair(messages).orphans)]
 
 
-def clean_units(messages: Sequence[M]) -> list[list[tuple[int, M]]]:
+def clean_units(messages: Sequence[M], pairing: Pairing) -> list[list[tuple[int, M]]]:
     """The units without orphans, as far as something is left of them; each message with its place."""
-    reach, orphans = pair(messages)
+    reach, orphans = pairing
     kept = dict(cleaned(messages, orphans))
     parts = [[(place, kept[place]) for place in range(*span) if place in kept] for span in spans(reach)]
     return [part for part in parts if part]
@@ -126,9 +126,11 @@ def _answered(content: Any) -> Key | None:
 
 def _pair_key(content: Any, end: str) -> Key | None:
     kind, _, last = content.type.rpartition("_")
+    if last != end:
+        return None
     call_id = field(content, "call_id")
     # A hosted tool's result may stand alone, then without an id; a function's never does.
-    return (kind, call_id) if last == end and (call_id or kind == "function") else None
+    return (kind, call_id) if call_id or kind == "function" else None
 
 
 def _follower(messages: Sequence[Any], index: int) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from agentstore.history import SessionHistory
 from agentstore.shapes import StoredMessage
-from agentstore.units import clean_units, field, pair
+from agentstore.units import clean_units, cleaned, field, pair
 
 M = TypeVar("M")
 
@@ -22,6 +23,9 @@ _FIRST_PAGE = 64  # records, where only tokens are limited
 _LARGEST_FIRST_PAGE = 1024
 _HEAD_PAGE = 8
 _SYSTEM_ROLES = frozenset({"system", "developer"})
+SUMMARY = "summary"
+"""In the `additional_properties` of a message that stands for older ones; see `agentstore.reducers.summarize`."""
+
 _READ_AS_TEXT = ("text", "name", "arguments", "result", "exception")
 _MEDIA = frozenset({"data", "uri", "hosted_file"})
 
@@ -29,7 +33,7 @@ _MEDIA = frozenset({"data", "uri", "hosted_file"})
 class Window(list[M], Generic[M]):
     """The messages that the model is to see.
 
-    `stored` are the neighbouring stored messages that they were made from, `whole` whether that is all there is.
+    `stored` are the neighbouring stored messages that they were made from, `whole` whether that is all there ever was.
     """
 
     def __init__(self, shown: Iterable[M], *, stored: Sequence[M], whole: bool) -> None:
@@ -98,6 +102,34 @@ def window(
     return [] if budget.nothing else _cut(messages, budget).shown
 
 
+@dataclass(frozen=True)
+class Parts(Generic[M]):
+    """A whole history, divided by a budget. Orphans are nowhere but among the older messages."""
+
+    system: list[M]
+    """The system messages with which it begins, if they are kept; they are counted. A summary is none of them."""
+    older: list[M]
+    newest: list[M]
+
+
+def divide(messages: Sequence[M], budget: Budget, *, keep_system: bool = False) -> Parts[M]:
+    """The window of a whole history, and what is older. A limit of 0 leaves nothing, no system message either."""
+    if budget.nothing:
+        return Parts([], list(messages), [])
+    cut = _cut(messages, budget)
+    before = messages[: cut.first] if keep_system else ()
+    head = list(takewhile(lambda message: _is_system(message) and not is_summary(message), before))
+    if head:
+        cut = _cut(messages, _left(budget, head))
+    return Parts(head, list(messages[len(head) : cut.first]), cut.shown)
+
+
+def is_summary(message: Any) -> bool:
+    """Whether the message stands for older ones."""
+    properties = getattr(message, "additional_properties", None)
+    return isinstance(properties, Mapping) and properties.get(SUMMARY) is True
+
+
 async def read_window(chat: SessionHistory, budget: Budget, *, keep_system: bool = False) -> Window[Any]:
     """The window of a stored history, read from its end without reading more than is needed.
 
@@ -110,11 +142,11 @@ async def read_window(chat: SessionHistory, budget: Budget, *, keep_system: bool
     messages = [record.message for record in tail]
     cut = _cut(messages, budget)
     if cut.first == 0 and complete:
-        return Window(cut.shown, stored=messages, whole=True)
+        gap = _gap(tail)
+        return Window(cut.shown, stored=messages[gap or 0 :], whole=gap is None)
     head = await _system_head(chat, tail[cut.first].seq) if keep_system else []
     if head:
-        left = budget.less(head) or replace(budget, max_messages=0)  # no room left: the newest unit alone
-        cut = _cut(messages, left)
+        cut = _cut(messages, _left(budget, head))
     return Window([*head, *cut.shown], stored=messages[cut.first :], whole=False)
 
 
@@ -155,20 +187,41 @@ async def _read_tail(chat: SessionHistory, budget: Budget) -> tuple[list[StoredM
 
 def _cut(messages: Sequence[Any], budget: Budget) -> _Cut:
     """The window of these messages, if they are all."""
-    parts = clean_units(messages)
+    pairing = pair(messages)
+    if budget.unlimited:  # nothing to count, and nothing older
+        return _Cut([message for _, message in cleaned(messages, pairing.orphans)], 0, certain=False)
+    parts = clean_units(messages, pairing)
     fit = budget.fitting([[message for _, message in part] for part in parts])
     chosen = [entry for part in parts[len(parts) - fit :] for entry in part]
     first = chosen[0][0] if fit < len(parts) else 0
     # An early result may have its call before these messages: all up to there would then be one unit with it.
-    early = max([index for index in pair(messages).orphans if index < REACH], default=0)
+    early = max([index for index in pairing.orphans if index < REACH], default=0)
     return _Cut([message for _, message in chosen], first, certain=first > early)
+
+
+def _left(budget: Budget, head: Sequence[Any]) -> Budget:
+    return budget.less(head) or replace(budget, max_messages=0)  # no room left: the newest unit alone
+
+
+def _gap(records: Sequence[StoredMessage]) -> int | None:
+    """Where something was truncated or compacted, behind system messages and a summary at most; `None`: nowhere.
+
+    What was left of a beginning has other neighbours in a transcript than here.
+    """
+    head = list(takewhile(lambda record: _is_system(record.message) or is_summary(record.message), records))
+    untouched = len(head) == len(records) or records[len(head)].seq == len(head) + 1
+    return None if untouched else len(head)
+
+
+def _is_system(message: Any) -> bool:
+    return message.role in _SYSTEM_ROLES
 
 
 async def _system_head(chat: SessionHistory, before: int) -> list[Any]:
     """The system messages with which the history begins, as far as they stand before that seq."""
     head: list[Any] = []
     async for record in chat.iterate(page_size=_HEAD_PAGE):
-        if record.seq >= before or record.message.role not in _SYSTEM_ROLES:
+        if record.seq >= before or not _is_system(record.message):
             break
         head.append(record.message)
     return head

@@ -21,11 +21,20 @@ NAMES = (
     "start",
     "decoding",
     "others",
+    "agent_framework",
+    "openai_agents",
+    "pydantic_ai",
     "postgres_appending",
     "postgres_newest",
     "postgres_many_sessions",
     "postgres_writers",
     "postgres_disk",
+    "redis_appending",
+    "redis_newest",
+    "redis_many_sessions",
+    "redis_memory",
+    "azblob_appending",
+    "azblob_newest",
 )
 
 

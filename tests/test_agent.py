@@ -14,10 +14,15 @@ import pytest
 from agentstore import (
     Agent,
     AgentSession,
+    AgentStoreError,
+    BaseChatClient,
     BaseContextProvider,
     BaseHistoryProvider,
     ChatClient,
+    ChatResponse,
     ConfigurationError,
+    Content,
+    HistoryProvider,
     InMemoryHistoryProvider,
     Message,
     SaveError,
@@ -27,6 +32,7 @@ from agentstore import (
     UnavailableError,
     open_store,
 )
+from agentstore.chat import CHAT_OPTIONS
 
 
 def texts(messages: list[Message]) -> list[str]:
@@ -208,6 +214,53 @@ def test_a_turn_is_saved_when_run_returns() -> None:
     asyncio.run(main())
 
 
+async def ask(agent: Agent, *, stream: bool) -> str:
+    return (await (agent.run_stream("hi").get_final_response() if stream else agent.run("hi"))).text
+
+
+@pytest.mark.parametrize("field", ["name", "call_id"])
+def test_a_call_that_no_history_could_hold_is_an_error(field: str) -> None:
+    """Its name and its id are text."""
+    call = Content("function_call", **{"call_id": "1", "name": "f", field: ["f"]})
+    with pytest.raises(AgentStoreError, match="ScriptedChatClient"):
+        asyncio.run(Agent(ScriptedChatClient([Message("assistant", [call])])).run("hi"))
+
+
+class Unfinished(HistoryProvider):
+    """Of the protocol, which has no `__init__` for it."""
+
+
+@pytest.mark.parametrize("provider", [7, "history", BaseContextProvider, Unfinished()])
+def test_what_is_no_provider_is_refused(provider: Any) -> None:
+    """With the classes to begin with."""
+    with pytest.raises(ConfigurationError, match="BaseHistoryProvider"):
+        Agent(ScriptedChatClient(), context_providers=[provider])
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "words"),
+    [
+        (lambda agent: agent.create_session(5), TypeError, "session_id"),
+        (lambda agent: agent.get_session(""), ValueError, "create_session"),
+        (lambda agent: agent.get_session(None), ValueError, "create_session"),
+        (lambda agent: asyncio.run(agent.run("hi", "s")), TypeError, "create_session"),
+        (lambda agent: asyncio.run(agent.run("hi", tools=5)), TypeError, "a tool is"),
+    ],
+)
+def test_what_is_no_session_and_no_tool_is_refused(use: Any, error: type[Exception], words: str) -> None:
+    """The error says what is needed; the model is not called."""
+    client = ScriptedChatClient()
+    with pytest.raises(error, match=words):
+        use(Agent(client))
+    assert client.calls == []
+
+
+def test_what_is_no_client_is_refused() -> None:
+    """Before it is needed."""
+    with pytest.raises(TypeError, match="get_response"):
+        Agent("gpt")  # type: ignore[arg-type]
+
+
 def test_at_most_one_provider_may_load() -> None:
     """`ConfigurationError` names both, when the agent is made and when one was added later (FEATURES 6)."""
     first, second = InMemoryHistoryProvider("one"), StoreHistoryProvider("memory://", "two")
@@ -277,6 +330,37 @@ def test_one_failing_save_does_not_cost_the_others_their_turn() -> None:
     assert texts(session.state["main"]["messages"]) == ["in", "out"]
 
 
+@pytest.mark.parametrize("per_call", [False, True])
+def test_a_failing_provider_does_not_cost_the_others_their_turn(per_call: bool) -> None:
+    """Whatever it raises; one that keeps a history by itself fails as `SaveError`, with the answer (B49)."""
+
+    class Odd(BaseContextProvider):
+        async def after_run(self, **given: Any) -> None:
+            raise RuntimeError("odd")
+
+    class Own(Odd):
+        load_messages = False
+
+        async def get_messages(self, session_id: str | None, **given: Any) -> list[Message]:
+            return []
+
+        async def save_messages(self, session_id: str | None, messages: Any, **given: Any) -> None:
+            raise AssertionError("never called")
+
+    for provider, error in ((Odd("odd"), RuntimeError), (Own("own"), SaveError)):
+        main = InMemoryHistoryProvider("main")
+        agent = Agent(
+            ScriptedChatClient(["out"]),
+            context_providers=[main, provider],
+            require_per_service_call_history_persistence=per_call,
+        )
+        session = agent.create_session()
+        with pytest.raises(error, match="odd") as caught:
+            asyncio.run(agent.run("in", session))
+        assert texts(session.state["main"]["messages"]) == ["in", "out"]
+        assert error is RuntimeError or getattr(caught.value, "response", None).text == "out"  # type: ignore[union-attr]
+
+
 def test_tools_and_options_reach_the_client() -> None:
     """Those that providers offered, and the options of the run."""
     given: list[Any] = []
@@ -293,7 +377,121 @@ def test_tools_and_options_reach_the_client() -> None:
             context.extend_tools(self, [len])
 
     asyncio.run(Agent(Client(), context_providers=[Tools("tools")]).run("hi", options={"temperature": 0}))
-    assert given == [((len,), {"temperature": 0})]
+    ((tools, options),) = given
+    assert ([item.name for item in tools], options) == (["len"], {"temperature": 0})
+
+
+@pytest.mark.parametrize("per_call", [False, True])
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "answer", [None, "text", ChatResponse([]), ChatResponse(["text"])],  # type: ignore[list-item]
+    ids=["None", "str", "empty", "no message"],
+)  # fmt: skip
+def test_a_client_that_returns_nothing_is_an_error(per_call: bool, stream: bool, answer: Any) -> None:
+    """It names the client; nothing is stored, also where a client streams as the base class does."""
+
+    class Whole(BaseChatClient):
+        async def get_response(self, messages: Any, *, tools: Any = (), options: Any = None) -> Any:
+            return answer
+
+    with pytest.raises(AgentStoreError, match="Whole"):
+        asyncio.run(ask(Agent(Whole()), stream=stream))
+
+    class Mute(BaseChatClient):
+        async def get_response(self, messages: Any, *, tools: Any = (), options: Any = None) -> Any:
+            return answer
+
+        async def stream_response(self, messages: Any, *, tools: Any = (), options: Any = None) -> Any:
+            for update in () if not isinstance(answer, ChatResponse) or answer.messages else answer.to_updates():
+                yield update
+
+    async def main() -> None:
+        async with open_store("memory://") as store:
+            provider = StoreHistoryProvider(store, store_partial=False)
+            agent = Mute().as_agent(context_providers=[provider], require_per_service_call_history_persistence=per_call)
+            run = agent.run_stream("hi").get_final_response() if stream else agent.run("hi", AgentSession())
+            with pytest.raises(AgentStoreError, match="Mute"):
+                await run
+            assert (await store.sessions()).items == []
+
+    asyncio.run(main())
+
+
+def test_an_option_that_nobody_knows_is_refused() -> None:
+    """With the list of known ones, before anything is done; a client may know more, one that names none takes all."""
+    client = ScriptedChatClient()
+    agent, session = Agent(client), AgentSession()
+    with pytest.raises(ConfigurationError, match=r"'flavour', 'temprature'.*temperature"):
+        asyncio.run(agent.run("hi", session, options={"temprature": 0, "flavour": "mint", "top_p": 1}))
+    assert (client.calls, session.state) == ([], {})
+    with pytest.raises(TypeError, match="flavour"):
+        Agent(client, flavour="mint")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="flavour"):
+        client.as_agent(flavour="mint")
+
+    class Minty(ScriptedChatClient):
+        known_options = CHAT_OPTIONS | {"flavour"}
+
+    asyncio.run(Agent(Minty()).run("hi", options={"flavour": "mint", "top_p": None}))
+
+
+def test_instructions_can_come_with_a_run() -> None:
+    """Behind the agent's own, and they never reach the client as an option."""
+    client = ScriptedChatClient()
+    agent = Agent(client, instructions="be brief")
+    asyncio.run(agent.run("hi", options={"instructions": "be kind"}))
+    assert texts(client.calls[0]) == ["be brief\nbe kind", "hi"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("per_call", [False, True])
+def test_a_store_that_is_down_fails_the_run_before_the_model(stream: bool, per_call: bool) -> None:
+    """The store's own error; the model is not asked for what could not be remembered."""
+
+    class Down(StoreHistoryProvider):
+        async def get_messages(self, *args: Any, **kwargs: Any) -> Any:
+            raise UnavailableError("no route")
+
+    client, session = ScriptedChatClient(), AgentSession()
+    agent = client.as_agent(
+        context_providers=[Down("memory://")], require_per_service_call_history_persistence=per_call, store_partial=True
+    )
+    with pytest.raises(UnavailableError, match="no route"):
+        asyncio.run(run_of(agent, session, stream=stream))
+    assert client.calls == []
+
+
+async def run_of(agent: Agent, session: AgentSession, *, stream: bool) -> str:
+    if stream:
+        return (await agent.run_stream("hi", session).get_final_response()).text
+    return (await agent.run("hi", session)).text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("service", [None, "conv_1"])
+@pytest.mark.parametrize("others", [0, 1, 2])
+@pytest.mark.parametrize("history", [None, "skip", "store_only"])
+def test_a_provider_is_asked_once_a_turn_whatever_else_is_attached(
+    stream: bool, service: str | None, others: int, history: Any
+) -> None:
+    """Service that stores or not, a history or none, other providers or none (B139)."""
+
+    async def main() -> None:
+        async with open_store("memory://") as store:
+            providers: list[Any] = [BaseContextProvider(f"other {number}") for number in range(others)]
+            if history:
+                providers.append(StoreHistoryProvider(store, on_service_managed=history))
+            agent = Agent(ScriptedChatClient(conversation_id=service), context_providers=providers)
+            session = agent.create_session("s")
+            for _ in range(2):
+                await run_of(agent, session, stream=stream)
+            in_store = texts(await store.session("s").messages())
+            in_state = texts(session.state.get("memory", {}).get("messages", []))
+            kept = 0 if service and history != "store_only" else 4
+            assert len(in_store) == (kept if history else 0)
+            assert len(in_state) == (0 if history or service else 4)
+
+    asyncio.run(main())
 
 
 def test_a_script_is_followed_step_by_step() -> None:

@@ -19,11 +19,16 @@ HEAVY = (
     "sqlite3",
     "asyncpg",
     "sqlalchemy",
+    "redis",
+    "azure",
     "typer",
     "rich",
     "pytest",
     "hypothesis",
     "agent_framework",
+    "agents",
+    "pydantic_ai",
+    "openai",
     "agentstore.cli",
     "agentstore.testing",
 )
@@ -108,7 +113,9 @@ print(asyncio.run(main("memory://")), asyncio.run(main("sqlite:///chat.db")))
     [
         ("from agentstore.testing import BackendConformance", "testing"),
         ("__import__('agentstore').open_store('postgresql://db/chat')", "postgres"),
+        ("__import__('agentstore').open_store('redis+cluster://db')", "redis"),
         ("from agentstore.adapters.agent_framework import StoreHistoryProvider", "agent-framework"),
+        ("from agentstore.clients.openai import OpenAIChatClient", "openai"),
     ],
 )
 def test_what_needs_an_extra_names_it(python: Python, wanted: str, extra: str) -> None:

@@ -413,12 +413,82 @@ def test_a_failing_save_raises_with_the_answer() -> None:
     assert isinstance(caught.value.__cause__, UnavailableError)
 
 
+@pytest.mark.parametrize("given", [None, ["text"], Message("user", ["one"])], ids=["None", "texts", "one"])
+def test_a_filter_that_gives_no_messages_is_told(given: Any) -> None:
+    """At load and at save; the error says which it was."""
+
+    def keep(messages: list[Message]) -> Any:
+        return given
+
+    with pytest.raises(SaveError, match="keep"):
+        asyncio.run(turn(InMemoryHistoryProvider(store_input_filter=keep), AgentSession(), [user("hi")], []))
+    with pytest.raises(TypeError, match="keep"):
+        asyncio.run(turn(InMemoryHistoryProvider(provide_output_filter=keep), AgentSession(), [user("hi")], []))
+
+
 def test_a_failing_save_can_be_logged_instead(caplog: pytest.LogCaptureFixture) -> None:
     """`on_save_error="log"` lets the answer through and says what was lost."""
     with caplog.at_level(logging.ERROR, "agentstore"):
         asyncio.run(turn(Broken("broken", on_save_error="log"), AgentSession(session_id="s"), [user("hi")], []))
     assert "'broken' could not save a turn of session 's'" in caplog.text
     assert "disk is full" in caplog.text
+
+
+def test_a_provider_chooses_what_of_the_answer_is_stored(kind: str, tmp_path: Path) -> None:
+    """`answer_to_store` may leave something to a later turn, as a workflow does with staged results; filters follow."""
+
+    async def main() -> None:
+        async with opened(kind, tmp_path, store_output_filter=lambda messages: messages[:1]) as provider:
+            session = AgentSession(session_id="s")
+
+            async def without_tools(session: AgentSession, context: SessionContext) -> Sequence[Message]:
+                assert context.response is not None
+                return [message for message in context.response.messages if message.role != "tool"]
+
+            provider.answer_to_store = without_tools  # type: ignore[method-assign]
+            context = await turn(
+                provider, session, [user("go")], [Message("tool", ["later"]), answer("a"), answer("b")]
+            )
+            assert await history(provider, session) == ["go", "a"]
+            assert context.response is not None
+            assert len(context.response.messages) == 3
+
+    asyncio.run(main())
+
+
+def test_an_interrupted_turn_is_kept_by_the_providers_that_want_it(kind: str, tmp_path: Path) -> None:
+    """Each decides for itself; what is marked is the last message kept, and never the caller's object (B48)."""
+
+    async def main() -> None:
+        async with opened(kind, tmp_path, store_partial=True) as provider:
+            other = InMemoryHistoryProvider("other", load_messages=False)
+            agent = Agent(ScriptedChatClient([RuntimeError("down"), "fine"]), context_providers=[provider, other])
+            session, question = AgentSession(session_id="s"), user("a question")
+            with pytest.raises(RuntimeError, match="down"):
+                await agent.run(question, session)
+            kept = await provider.get_messages("s", state=session.state[provider.source_id])
+            assert [message.additional_properties for message in kept] == [{"interrupted": True}]
+            assert (question.additional_properties, session.state["other"]) == ({}, {})
+
+    asyncio.run(main())
+
+
+def test_marks_on_messages_that_are_stored_change_nothing(kind: str, tmp_path: Path) -> None:
+    """What a run does to its copies afterwards hides nothing of later loads (B67)."""
+
+    async def main() -> None:
+        async with opened(kind, tmp_path) as provider:
+            client = ScriptedChatClient(["one", "two", "three"])
+            agent, session = Agent(client, context_providers=[provider]), AgentSession(session_id="s")
+            question = user("a")
+            answered = await agent.run(question, session)
+            for message in (question, *answered.messages):
+                message.additional_properties["_excluded"] = True
+            await agent.run([question, *answered.messages, user("b")], session)
+            await agent.run("c", session)
+            assert texts(client.calls[2]) == ["a", "one", "b", "two", "c"]
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_save_is_no_save_error() -> None:

@@ -170,7 +170,7 @@ def test_a_conflict_about_something_else_is_raised() -> None:
     """Only ids are resolved here."""
 
     class Chat:
-        async def append(self, messages: object) -> None:
+        async def append(self, messages: object, *, snapshot: object = None) -> None:
             raise ConflictError("the newest record is another one")
 
     with pytest.raises(ConflictError, match="newest"):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentstore import Content, HistoryStore, Message, SessionHistory, open_store
 from agentstore.units import units, without_orphans
-from agentstore.windows import Budget, Window, estimate_tokens, read_window, window
+from agentstore.windows import SUMMARY, Budget, Window, estimate_tokens, read_window, window
 
 
 def user(text: str = "hi") -> Message:
@@ -335,5 +335,30 @@ def test_reading_backwards_in_small_pages_finds_the_same_window(history: list[Me
             for limit in range(1, len(history) + 2):
                 budget = Budget(max_messages=max(page, limit), max_tokens=limit, count_tokens=lambda message: 1)
                 assert await read_window(chat, budget) == window(history, max_messages=limit)
+
+    asyncio.run(main())
+
+
+def test_a_window_of_what_was_left_says_so() -> None:
+    """Truncated, or with a summary in front: neighbours in a transcript are those behind the system messages only."""
+
+    async def main() -> None:
+        async with open_store("memory://") as store:
+            chat = await stored(store, [Message("system", ["be kind"]), user("a"), user("b"), answer()])
+            assert (await read_window(chat, Budget())).whole is True
+            records = await chat.records()
+            await chat.replace([record.message for record in records[2:]], after=1)
+            loaded = await read_window(chat, Budget(max_messages=9))
+            assert ([m.text for m in loaded], loaded.whole) == (["be kind", "b", "hello"], False)
+            assert [m.text for m in loaded.stored] == ["b", "hello"]
+            await chat.truncate(before=5)
+            loaded = await read_window(chat, Budget())
+            assert ([m.text for m in loaded.stored], loaded.whole) == (["b", "hello"], False)
+            await chat.clear()
+            assert (await read_window(chat, Budget())).whole is True
+            summary = Message("user", ["so far"], additional_properties={SUMMARY: True})
+            await chat.append([summary, answer("go on")])
+            loaded = await read_window(chat, Budget())
+            assert ([m.text for m in loaded], [m.text for m in loaded.stored]) == (["so far", "go on"], ["go on"])
 
     asyncio.run(main())

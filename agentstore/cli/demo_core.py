@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from agentstore.agent import Agent, BaseChatClient
+from agentstore.agent import Agent
 from agentstore.cli.demo_model import SESSION, reply
+from agentstore.clients.base import BaseChatClient
 from agentstore.history_providers import StoreHistoryProvider
 from agentstore.messages import Message
 from agentstore.responses import ChatResponse

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -235,13 +235,17 @@ class Lane:
 
 
 class Server:
-    """The lanes to one server: calls share the first; large ones take another, so that small ones need not wait."""
+    """The lanes to one server: small calls share two, so that it works on one's while the other's answers are read.
+
+    Large ones take others, so that small ones need not wait.
+    """
 
     def __init__(self, source: Source, *, size: int, timeout: float, connect_timeout: float) -> None:
         self._new: Callable[[], Lane] = partial(Lane, source, timeout=timeout, connect_timeout=connect_timeout)
         self._loop = asyncio.get_running_loop()
         self._size = size
-        self._lanes = [self._new()]
+        self._shared = [self._new() for _ in range(min(size, 2))]
+        self._spare: list[Lane] = []
 
     def ask(self, command: bytes, answers: int = 1, *, large: bool = False) -> asyncio.Future[Any]:
         """What `Lane.ask` gives."""
@@ -251,23 +255,29 @@ class Server:
 
     def tell(self, command: bytes, answer: Answer, answers: int = 1, *, large: bool = False) -> None:
         """As `Lane.ask`."""
-        (self._spare() if large else self._lanes[0]).ask(command, answer, answers)
+        (self._for_large() if large else _idlest(self._shared)).ask(command, answer, answers)
 
     def renew(self) -> None:
         """As `Lane.renew`."""
-        for lane in self._lanes:
+        for lane in self._all():
             lane.renew()
 
     async def close(self) -> None:
         self._size = 0  # a large call that is tried again makes no new lane
-        await asyncio.gather(*[lane.close() for lane in self._lanes])
+        await asyncio.gather(*[lane.close() for lane in self._all()])
 
-    def _spare(self) -> Lane:
-        lane = min(self._lanes[1:], key=lambda lane: lane.load, default=self._lanes[0])
-        if (lane is self._lanes[0] or lane.load) and len(self._lanes) < self._size:
-            lane = self._new()
-            self._lanes.append(lane)
-        return lane
+    def _all(self) -> list[Lane]:
+        return [*self._shared, *self._spare]
+
+    def _for_large(self) -> Lane:
+        if len(self._all()) < self._size and all(lane.load for lane in self._spare):
+            self._spare.append(self._new())
+        return _idlest(self._spare or self._shared)
+
+
+def _idlest(lanes: Sequence[Lane]) -> Lane:
+    """The first that has nothing to do, or the least."""
+    return lanes[0] if not lanes[0].load else min(lanes, key=lambda lane: lane.load)
 
 
 def _fail(calls: deque[Call], failure: type[Exception], cause: BaseException) -> None:

@@ -82,9 +82,7 @@ def load_backend(scheme: str) -> BackendFactory:
         factory: BackendFactory = entry.load()
         _ = factory.from_url  # without it, the factory is as broken as a module that does not import
     except ImportError as error:
-        raise MissingDependencyError(
-            f"the backend {scheme!r} needs {_missing(error)}: {_remedy(entry)}"
-        ) from error
+        raise MissingDependencyError(f"the backend {scheme!r} needs {_missing(error)}: {_remedy(entry)}") from error
     except Exception as error:  # a stranger's module can raise anything while it is imported
         raise ConfigurationError(f"the backend {scheme!r} of {_owner(entry)} is broken: {error!r}") from error
     return factory

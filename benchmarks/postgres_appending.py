@@ -19,11 +19,14 @@ from benchmarks.postgres_raw import RawPool
 from benchmarks.postgres_server import new_database
 from benchmarks.report import Goal, Report, milliseconds
 from benchmarks.sample import fill, turn, turn_shapes
-from benchmarks.timing import Contender, Rounds, by_turns, medians, ratio
+from benchmarks.timing import Contender, Rounds, by_turns, medians, ratio, several
 
 LONG = 10_000
 FASTER: dict[type[Peer], float] = {OpenAISession: 4, LangChainHistory: 1, ADKSession: 15}
 """The peers, and how many times as fast we are."""
+
+TOGETHER = 5
+"""Turns in a round beside a peer."""
 
 _BEHIND = LONG  # turns with texts that the filled sessions do not hold
 
@@ -45,7 +48,7 @@ def run(folder: Path, quick: bool) -> Report:
     )
     for kind, bound in FASTER.items():
         if rounds := against_peers.get(kind.name):
-            report.lines.append((kind.name, milliseconds(medians(rounds)[1])))
+            report.lines.append((kind.name, milliseconds(medians(rounds)[1] / TOGETHER)))
             report.goals.append(Goal(f"times as fast as {kind.name}", ratio(rounds, 1, to=0), bound, at_least=True))
         else:
             report.lines.append((kind.name, "not installed"))
@@ -53,7 +56,7 @@ def run(folder: Path, quick: bool) -> Report:
 
 
 async def _measure(url: str, rounds: int) -> tuple[Rounds, dict[str, Rounds]]:
-    """Against raw; and against each peer alone, since whoever comes after a slow one finds cold caches."""
+    """Against raw; and against each peer alone, some turns of each in a row."""
     peers, raw = await open_peers(url, *FASTER), await RawPool.open(url, 1)
     await raw.fill(1, LONG)
     raw_turns = [turn_shapes(_BEHIND + number) for number in range(rounds)]
@@ -71,13 +74,15 @@ async def _measure(url: str, rounds: int) -> tuple[Rounds, dict[str, Rounds]]:
             _appending(long, rounds),
             lambda number: raw.append(1, raw_turns[number]),
         )
-        against_peers = {
-            name: await by_turns(range(rounds), _appending(long, rounds), await _contender(peer, rounds))
-            for name, peer in peers.items()
-        }
+        against_peers = {name: await _against(long, peer, rounds // 3) for name, peer in peers.items()}
     for closing in (raw, *peers.values()):
         await closing.close()
     return against_raw, against_peers
+
+
+async def _against(long: SessionHistory, peer: Peer, rounds: int) -> Rounds:
+    ours, theirs = _appending(long, rounds * TOGETHER), await _contender(peer, rounds * TOGETHER)
+    return await by_turns(range(rounds), several(ours, TOGETHER), several(theirs, TOGETHER))
 
 
 def _appending(chat: SessionHistory, rounds: int) -> Contender:

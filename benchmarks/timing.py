@@ -25,6 +25,16 @@ async def by_turns(rounds: Iterable[int], *contenders: Contender) -> Rounds:
     return times[WARM_UP:]
 
 
+def several(contender: Contender, times: int) -> Contender:
+    """The contender, that many times a round: the first after another contender finds cold caches."""
+
+    async def work(number: int) -> None:
+        for one in range(number * times, (number + 1) * times):
+            await contender(one)
+
+    return work
+
+
 def medians(rounds: Rounds) -> list[float]:
     """The median seconds of each contender."""
     return [median(times) for times in zip(*rounds, strict=True)]

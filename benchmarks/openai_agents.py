@@ -1,4 +1,8 @@
-"""Is a turn of the OpenAI Agents SDK on our session never slower than on the SDK's own, and flat; and a load?"""
+"""Is a turn of the OpenAI Agents SDK on our session never slower than on the SDK's own, and flat; and a load?
+
+The SDK's session is made anew for each turn, as a server does it. One `SQLiteSession` that a process keeps is quicker
+than ours, and so no goal: most of the difference is the commit in the SQLite backend, not the adapter.
+"""
 
 from __future__ import annotations
 

@@ -22,13 +22,23 @@ RUN_ELSEWHERE = {
     "write-a-backend.md",  # it needs its backend installed: test_write_a_backend
 }
 
+NEEDS = {"pydantic-ai.md": (3, 11)}
+"""The oldest Python that the page's framework is there for."""
+
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"print\(.*\)  # (.+)$", re.MULTILINE)
 
 Server = Callable[[], AbstractContextManager[str]]
 
+
+def marks(page: Path) -> list[pytest.MarkDecorator]:
+    """Skips the page, by name, where its framework is not there for this Python."""
+    oldest = NEEDS.get(page.name, (3, 10))
+    return [pytest.mark.skipif(sys.version_info < oldest, reason=f"{page.name} needs Python {oldest[0]}.{oldest[1]}")]
+
+
 EXAMPLES = [
-    pytest.param(block, id=f"{page.name}-{number}")
+    pytest.param(block, id=f"{page.name}-{number}", marks=marks(page))
     for page in PAGES
     if page.name not in RUN_ELSEWHERE
     for number, block in enumerate(BLOCK.findall(page.read_text()), 1)

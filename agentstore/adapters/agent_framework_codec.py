@@ -48,6 +48,11 @@ class AgentFrameworkCodec:
         return obj.message_id or None  # some services answer with an empty one
 
 
+def native(message: Message | messages.Message) -> Message:
+    """The framework's message for one of the core's, which stands for a record in another library's format."""
+    return build_message(message.to_dict()) if isinstance(message, messages.Message) else message
+
+
 def _encode(message: Message) -> Encoded:
     try:
         return encode_shape(message_shape(message, _nested))

@@ -211,11 +211,13 @@ class AzureBlobBackend:
             if not isinstance(borrowed, ContainerClient):
                 raise ConfigurationError("container_client must be a ContainerClient of azure.storage.blob.aio")
             self._place = f"{borrowed.account_name}/{borrowed.container_name}"
-            return Clients(lambda: Client(borrowed, None, clock, timeout, own=False), borrowed=True)
+            return Clients(
+                lambda: Client(borrowed, None, clock, timeout, own=False), of="Azure Blob", borrowed="ContainerClient"
+            )
         assert isinstance(self._options, AccountOptions)
         place = source(url, container, self._options)
         self._place = place.text
-        return Clients(lambda: Client(*place.make(), clock, timeout, own=True), borrowed=False)
+        return Clients(lambda: Client(*place.make(), clock, timeout, own=True), of="Azure Blob")
 
 
 async def _read_newest(log: SessionLog, after: int, limit: int) -> list[StoredRecord]:

@@ -74,7 +74,7 @@ class PostgresBackend:
         self._names = schema.Names(self._options.schema, self._options.prefix)
         self._sql = Statements(self._names)
         self._make = self._maker(parsed, engine, pool)
-        self._clients = Clients(self._make, borrowed=url is None)
+        self._clients = Clients(self._make, of="PostgreSQL", borrowed=None if url is not None else "pool or engine")
         self._calls = Calls(self._clients, self._options.settings())
         self._shared = Shared(self._clients, self._calls, self._sql)
         self.limits = Limits(self._options.max_message_bytes, self._options.max_append_bytes)

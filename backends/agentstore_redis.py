@@ -71,9 +71,9 @@ class RedisBackend:
         if client is None:
             assert isinstance(options_, ServerOptions)
             make = maker(parsed, options_, self._server)
-            self._clients = Clients(make, borrowed=False)
+            self._clients = Clients(make, of="Redis")
         else:
-            self._clients = Clients(lambda: borrowed(client, self._server), borrowed=True)
+            self._clients = Clients(lambda: borrowed(client, self._server), of="Redis", borrowed="client")
         self._calls = Calls(self._clients, options_.timeout)
         self._index = Index(self._calls, self._names)
         self.limits = Limits(options_.max_message_bytes, options_.max_append_bytes)

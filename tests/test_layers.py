@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("errors",),
-    ("keys", "messages", "urls"),
+    ("keys", "loops", "messages", "urls"),
     ("merging",),
     ("responses", "tools"),
     ("chat", "session", "streaming"),
@@ -56,7 +56,7 @@ OUTSIDE = {
 }
 """What a file may import beside the standard library and our own: the longest beginning of its path decides."""
 
-BACKEND_SEES = {"backend", "errors", "keys", "urls"}
+BACKEND_SEES = {"backend", "errors", "keys", "loops", "urls"}
 """What a backend may import of the core; beside it, its own family: `agentstore_x` and `agentstore_x_*`."""
 
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -66,11 +66,11 @@ def open_calls(messages: Sequence[Any]) -> dict[int, set[int]]:
     for index, message in enumerate(messages):
         for place, content in enumerate(message.contents):
             if content.type == "function_call" and not field(content, "hosted"):
-                unanswered[field(content, "call_id")].append((index, place))
+                unanswered[_id(content, "call_id")].append((index, place))
             elif content.type == "function_approval_request":
-                asked.add(field(field(content, "function_call"), "call_id"))
-            elif content.type == "function_result" and unanswered[field(content, "call_id")]:
-                unanswered[field(content, "call_id")].pop()
+                asked.add(_id(field(content, "function_call"), "call_id"))
+            elif content.type == "function_result" and unanswered[_id(content, "call_id")]:
+                unanswered[_id(content, "call_id")].pop()
     found: dict[int, set[int]] = defaultdict(set)
     for call_id, places in unanswered.items():
         for index, place in places if call_id not in asked else ():
@@ -106,7 +106,7 @@ def _open(pending: dict[Key, list[int]], content: Any, index: int) -> None:
     if content.type != "function_approval_request":
         return
     call = field(content, "function_call")
-    key = ("function", field(call, "call_id"))
+    key = ("function", _id(call, "call_id"))
     # A request repeats the call that it is about, often beside it in the same message.
     if call is not None and pending[key][-1:] != [index]:
         pending[key].append(index)
@@ -114,13 +114,13 @@ def _open(pending: dict[Key, list[int]], content: Any, index: int) -> None:
 
 def _called(content: Any) -> Key | None:
     if content.type == "function_approval_request":
-        return ("approval", field(content, "id"))
+        return ("approval", _id(content, "id"))
     return _pair_key(content, "call")
 
 
 def _answered(content: Any) -> Key | None:
     if content.type == "function_approval_response":
-        return ("approval", field(content, "id"))
+        return ("approval", _id(content, "id"))
     return _pair_key(content, "result")
 
 
@@ -128,7 +128,7 @@ def _pair_key(content: Any, end: str) -> Key | None:
     kind, _, last = content.type.rpartition("_")
     if last != end:
         return None
-    call_id = field(content, "call_id")
+    call_id = _id(content, "call_id")
     # A hosted tool's result may stand alone, then without an id; a function's never does.
     return (kind, call_id) if call_id or kind == "function" else None
 
@@ -171,3 +171,9 @@ def cleaned(messages: Sequence[Any], orphans: Mapping[int, set[int]]) -> list[tu
 def field(value: Any, name: str) -> Any:
     """A field of a content, or of a content in plain form; `None` where it is missing."""
     return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def _id(value: Any, name: str) -> str | None:
+    """As `field`, of an id: what is no text is none."""
+    found = field(value, name)
+    return found if type(found) is str else None

@@ -112,6 +112,18 @@ def test_other_tools_pair_up_too(kind: str) -> None:
     assert without_orphans([calls("a"), Message("tool", [result])]) == [calls("a")]
 
 
+def test_an_id_that_is_no_text_hides_nothing_else() -> None:
+    """A framework's odd call id is none: the window is made all the same."""
+    odd = Message("assistant", [Content("function_call", call_id=["a"], name="look", arguments="{}")])
+    history = [
+        odd,
+        Message("tool", [Content("function_result", call_id={"a": 1}, result="42")]),
+        Message("user", ["hi"]),
+    ]
+    assert without_orphans(history) == history
+    assert read(history, Budget(max_messages=1)) == history[-1:]
+
+
 def test_an_orphan_leaves_the_rest_of_its_message() -> None:
     """Only the result without a call goes, on a copy; a message of nothing else goes whole (B57, B60)."""
     mixed = results("gone", "a")

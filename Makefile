@@ -20,7 +20,7 @@ demo: $(READY)  ## An agent remembers WORD across a killed process: make demo WO
 	@$(BIN)/agentstore demo --remember "$$WORD"
 
 test: $(READY)  ## Every test; more arguments for pytest in ARGS
-	@$(BIN)/python -m pytest -n 2 -ra $(ARGS)
+	@$(BIN)/python -m pytest -n 3 -ra $(ARGS)
 
 check: $(READY)  ## Lint, format and types
 	@$(BIN)/ruff check

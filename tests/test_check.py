@@ -52,7 +52,8 @@ def test_postgres_says_what_a_crash_costs() -> None:
     role = f"hasty_{uuid4().hex}"
     execute(f"CREATE ROLE {role} LOGIN PASSWORD '{role}'", f"ALTER ROLE {role} SET synchronous_commit = off")
     server = urlsplit(server_url())
-    found = checked(urlunsplit(server._replace(netloc=f"{role}:{role}@{server.hostname}:{server.port}")))
+    place = {"netloc": f"{role}:{role}@{server.hostname}:{server.port}", "query": f"schema={role}"}  # nobody else's
+    found = checked(urlunsplit(server._replace(**place)))
     execute(f"DROP ROLE {role}")
     assert level_of(found, "synchronous_commit is off") == "warning"
     assert level_of(found, "disk is full") == "ok"

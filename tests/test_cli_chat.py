@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from openai_server import KEY, MODEL, OpenAIServer, said
@@ -111,6 +112,10 @@ def test_a_chat_that_cannot_begin_says_why(url: str, arguments: tuple[str, ...],
     assert "Traceback" not in done.stderr
 
 
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background was started without
+
+
 def test_an_interrupt_ends_the_chat_and_stores_no_half_turn(server: OpenAIServer, url: str) -> None:
     """Ctrl-C while the model speaks: the turns before it stay, and the service sees the client go."""
     environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url, "OPENAI_MODEL": MODEL}
@@ -121,9 +126,12 @@ def test_an_interrupt_ends_the_chat_and_stores_no_half_turn(server: OpenAIServer
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **environment},
+        preexec_fn=_heed_interrupts,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+        after_a_while = Timer(30, process.kill)  # so that what fails here does not hang
+        after_a_while.start()
         process.stdin.write(b"one\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"one\n"
@@ -133,6 +141,7 @@ def test_an_interrupt_ends_the_chat_and_stores_no_half_turn(server: OpenAIServer
         assert process.stdout.read(5) == b"one |"
         process.send_signal(signal.SIGINT)
         _, said_last = process.communicate(timeout=20)
+        after_a_while.cancel()
     assert process.returncode != 0
     assert b"Traceback" not in said_last
     assert server.left.wait(5)

@@ -21,6 +21,7 @@ TREE: dict[type[Exception], tuple[type[BaseException], ...]] = {
     errors.PayloadTooLargeError: (errors.StorageError,),
     errors.UnsupportedValueError: (errors.AgentStoreError, TypeError),
     errors.SaveError: (errors.AgentStoreError,),
+    errors.ChatClientError: (errors.AgentStoreError,),
     errors.ClosedError: (errors.AgentStoreError,),
 }
 

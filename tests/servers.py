@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import random
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,8 +51,21 @@ def free_port() -> int:
     while True:
         port = _random.randrange(20_000, 32_000)
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)):
+            if _reserved(port) and probe.connect_ex(("127.0.0.1", port)):
                 return port
+
+
+def _reserved(port: int) -> bool:
+    """Whether the port is this process's from now on: no other run's, and not given out before."""
+    folder = Path(tempfile.gettempdir()) / f"agentstore-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    held = os.open(folder / str(port), os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the process ends
+    except BlockingIOError:
+        os.close(held)
+        return False
+    return True
 
 
 def spawn(

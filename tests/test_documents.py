@@ -43,15 +43,8 @@ EXAMPLES = [
     if page.name not in RUN_ELSEWHERE
     for number, block in enumerate(BLOCK.findall(page.read_text()), 1)
 ]
-
-
 ON_SQLITE = re.compile(r"sqlite:///[\w.]+")
-ON_SERVERS = [
-    pytest.param(block, id=f"{page}-{number}")
-    for page in ("README.md", "docs/agent.md")
-    for number, block in enumerate(BLOCK.findall((ROOT / page).read_text()), 1)
-    if ON_SQLITE.search(block)
-]
+ON_SERVERS = [example for example in EXAMPLES if ON_SQLITE.search(str(example.values[0]))]
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import Enum
 from typing import Annotated, Any, Protocol, TypeVar
 
@@ -96,19 +97,22 @@ class _Run(Protocol):
 def _loop() -> Iterator[_Run]:
     """One event loop for all turns, but for the waits between them: so that Ctrl-C takes effect at once there.
 
-    In a turn it cancels what runs, and is raised when that has ended.
+    In a turn it cancels what runs, and is raised when that has ended: raised amid a driver's code it could get lost.
     """
     loop = asyncio.new_event_loop()
 
     def run(work: Coroutine[Any, Any, T], /) -> T:
         task = loop.create_task(work)
+        heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if heeded:
+            signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(task.cancel))
         try:
             return loop.run_until_complete(task)
-        except KeyboardInterrupt:
-            task.cancel()
-            with suppress(asyncio.CancelledError, KeyboardInterrupt):
-                loop.run_until_complete(task)
-            raise
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        finally:
+            if heeded:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
 
     try:
         yield run

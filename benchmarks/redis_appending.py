@@ -12,7 +12,7 @@ from benchmarks.redis_raw import RawRedis
 from benchmarks.redis_server import new_server
 from benchmarks.report import Goal, Report, milliseconds
 from benchmarks.sample import fill, turn, turn_shapes
-from benchmarks.timing import Rounds, by_turns, medians, ratio
+from benchmarks.timing import Rounds, by_turns, medians, ratio, several
 
 LONG = 10_000
 FASTER: dict[type[Peer], float] = {OpenAISession: 1, FrameworkHistory: 500}
@@ -77,17 +77,11 @@ async def _against(long: SessionHistory, peer: Peer, rounds: int) -> Rounds:
     """Ten turns each of ours and the peer's; but one of a peer that reads its whole history, counted ten times."""
     await fill_peer(peer, LONG)
     slow = isinstance(peer, FrameworkHistory)
-    count = rounds * OURS_PER_ROUND
-    ours = [turn(2 * _BEHIND + number) for number in range(count)]
-    theirs = [peer_turn(peer, 2 * _BEHIND + number) for number in range(count)]
-
-    async def append_ours(number: int) -> None:
-        for one in ours[number * OURS_PER_ROUND : (number + 1) * OURS_PER_ROUND]:
-            await long.append(one)
-
-    async def append_theirs(number: int) -> None:
-        for one in theirs[number * OURS_PER_ROUND : (number + 1) * OURS_PER_ROUND][: 1 if slow else None]:
-            await peer.append(one)
-
-    times = await by_turns(range(rounds), append_ours, append_theirs)
+    ours = [turn(2 * _BEHIND + number) for number in range(rounds * OURS_PER_ROUND)]
+    theirs = [peer_turn(peer, 2 * _BEHIND + number) for number in range(rounds * OURS_PER_ROUND)]
+    times = await by_turns(
+        range(rounds),
+        several(lambda number: long.append(ours[number]), OURS_PER_ROUND),
+        several(lambda number: peer.append(theirs[number]), 1 if slow else OURS_PER_ROUND),
+    )
     return [(own, other * OURS_PER_ROUND) for own, other in times] if slow else times

@@ -32,8 +32,15 @@ from agentstore.errors import ConfigurationError, UnavailableError
 from agentstore.keys import SessionKey
 from agentstore.urls import StoreURL, parse_url, read_options
 from agentstore_postgres_calls import Calls
-from agentstore_postgres_clients import BorrowedEngine, BorrowedPool, Client, Clients, Connection, OwnPool
-from agentstore_postgres_errors import DRIVER_ERRORS, translated
+from agentstore_postgres_clients import (
+    BorrowedEngine,
+    BorrowedPool,
+    Client,
+    Clients,
+    Connection,
+    OwnPool,
+    on_connection,
+)
 from agentstore_postgres_options import PostgresOptions, ServerOptions, connect_arguments
 from agentstore_postgres_shared import Shared
 from agentstore_postgres_statements import Statements
@@ -212,18 +219,7 @@ class PostgresBackend:
 
     async def _aside(self, step: Callable[[Connection, schema.Names], Awaitable[T]]) -> T:
         """What is done once in a while, in a transaction of its own."""
-        client = await self._clients.here()
-        connection = await client.take()
-        try:
-            return await step(connection, self._names)
-        except DRIVER_ERRORS as error:
-            connection.terminate()
-            raise translated(error, maybe_done=False) from error
-        except BaseException:
-            connection.terminate()
-            raise
-        finally:
-            await client.give_back(connection)
+        return await on_connection(await self._clients.here(), lambda connection: step(connection, self._names))
 
     def _maker(self, url: StoreURL, engine: AsyncEngine | None, pool: asyncpg.Pool | None) -> Callable[[], Client]:
         options, direct = self._options, self._options.direct()

@@ -7,9 +7,9 @@ for that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -22,6 +22,7 @@ from agentstore_postgres_pool import Pool
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+T = TypeVar("T")
 Connection: TypeAlias = "asyncpg.Connection | PoolConnectionProxy"
 
 # The process that answers is the one that was connected to: no pooler stands between, or one that gives whole sessions.
@@ -223,11 +224,11 @@ def _unwrapped(error: Exception) -> Exception:
     return UnavailableError(f"the engine gave no connection: {type(error).__name__}")
 
 
-async def _is_direct(client: Client) -> bool:
-    """Whether no transaction pooler stands between, and READ COMMITTED is the default."""
+async def on_connection(client: Client, work: Callable[[Connection], Awaitable[T]]) -> T:
+    """What is done once in a while, not by a call of the waist. A connection on which it fails is ended."""
     connection = await client.take()
     try:
-        return await connection.execute(_DIRECT.format(pid=connection.get_server_pid())) == "SELECT 1"
+        return await work(connection)
     except DRIVER_ERRORS as error:
         connection.terminate()
         raise translated(error, maybe_done=False) from error
@@ -236,6 +237,15 @@ async def _is_direct(client: Client) -> bool:
         raise
     finally:
         await client.give_back(connection)
+
+
+async def _is_direct(client: Client) -> bool:
+    """Whether no transaction pooler stands between, and READ COMMITTED is the default."""
+
+    async def asked(connection: Connection) -> bool:
+        return await connection.execute(_DIRECT.format(pid=connection.get_server_pid())) == "SELECT 1"
+
+    return await on_connection(client, asked)
 
 
 class Clients(PerLoop[Client]):

@@ -91,13 +91,11 @@ def _message(obj: Message) -> Message:
 def encode_shape(shape: dict[str, Any]) -> Encoded:
     """Stored form v1 of a message given in the dict shape of `Message.to_dict`, or `Message.shape`."""
     _check_types(shape)
-    for index, content in enumerate(shape["contents"]):
-        if type(content) not in (Content, dict) or type(content.get("type")) is not str:
-            raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")
-    if not shape.keys() <= MESSAGE_FIELDS and (odd := [name for name in shape if not _is_safe(name)]):
+    contents = [_fields(content, index) for index, content in enumerate(shape["contents"])]
+    if not MESSAGE_FIELDS.issuperset(shape) and (odd := [name for name in shape if not _is_safe(name)]):
         kept = {name: value for name, value in shape.items() if name not in odd}
         shape = {**kept, ODD_FIELDS: {name: shape[name] for name in odd}}
-    whole = {"v": 1, **shape}
+    whole = {"v": 1, **shape, "contents": contents}
     if not whole.get("additional_properties"):
         whole.pop("additional_properties", None)  # as most messages have none, leave out what says nothing
     payload = untagged.dump(whole)
@@ -127,6 +125,13 @@ def decode_shape(payload: bytes) -> dict[str, Any]:
 def _is_safe(name: str) -> bool:
     """Whether a field can stand in stored form as it is."""
     return name != "v" and name[:1] != "$" and values.is_plain_text(name)
+
+
+def _fields(content: Any, index: int) -> dict[str, Any]:
+    fields = content.shape() if type(content) is Content else content
+    if type(fields) is not dict or type(fields.get("type")) is not str:
+        raise UnsupportedValueError(f"contents[{index}] is no Content whose type is a str; nothing was written")
+    return fields
 
 
 def _check_types(shape: dict[str, Any]) -> None:

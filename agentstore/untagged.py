@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from operator import methodcaller
 from typing import Any
 
 import msgspec
 
 from agentstore.messages import Content
 
-_BARE = frozenset({str, bool, type(None)})
-_NAMES = frozenset({str})
 _SHALLOW = 20
 """What is nested deeper is left to the walk that tags."""
+_LEAST_INT, _GREATEST_INT = -(2**63), 2**63 - 1
 
-
-def _shape(content: Content) -> dict[str, Any]:
-    return content.shape()
-
-
+_shape = methodcaller("shape")  # in C, unlike a function
 _encode = msgspec.json.Encoder(enc_hook=_shape).encode
 _encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=_shape).encode
 
 
 def dump(value: dict[str, Any]) -> bytes | None:
     """What `values.dump` gives for the dict, which may hold contents; `None` where something in it needs a tag."""
-    if not _is_bare(value, 0):
+    if not _are_bare((value,), 0):
         return None
     try:
         data = _encode(value)
@@ -42,26 +38,27 @@ def canonical(value: object) -> bytes:
     return _encode_sorted(value)
 
 
-def _is_bare(value: dict[Any, Any], depth: int) -> bool:
-    """Whether no tag is needed but perhaps for an odd text, which shows in the JSON."""
-    if not _NAMES.issuperset(map(type, value)) or (len(value) == 1 and next(iter(value))[:1] == "$"):
-        return False
-    return _BARE.issuperset(map(type, value.values())) or _are_bare(value.values(), depth)
-
-
 def _are_bare(items: Iterable[Any], depth: int) -> bool:
+    """Whether no tag is needed but perhaps for an odd text, which shows in the JSON."""
     for item in items:
         kind = type(item)
-        if kind in _BARE:
+        if kind is str or item is None or kind is bool:
             continue
         if kind is dict or kind is Content:
-            bare = depth < _SHALLOW and _is_bare(item if kind is dict else item.shape(), depth + 1)
+            fields = item if kind is dict else item.shape()
+            for name in fields:
+                if type(name) is not str:
+                    return False
+            if len(fields) == 1 and name[:1] == "$":
+                return False
+            if depth > _SHALLOW or not _are_bare(fields.values(), depth + 1):
+                return False
         elif kind is list:
-            bare = depth < _SHALLOW and _are_bare(item, depth + 1)
+            if depth > _SHALLOW or not _are_bare(item, depth + 1):
+                return False
         elif kind is int:
-            bare = -(2**63) <= item < 2**63
-        else:
-            bare = kind is float and math.isfinite(item)
-        if not bare:
+            if not _LEAST_INT <= item <= _GREATEST_INT:
+                return False
+        elif kind is not float or not math.isfinite(item):
             return False
     return True

@@ -15,8 +15,8 @@ Rules for every operation (the conformance kit, `agentstore.testing`, asserts th
 * Times are microseconds since 1970 UTC by the store's clock. Order is `seq`, never time.
 * A session whose expiry has passed does not exist: reads find nothing, and a write begins a new session, whose seqs,
   snapshot version and metadata start afresh. Every write but `expire` sets `updated_at`; reads change nothing.
-* An operation is an `async def`, or gives a future at once: then it costs no task, and is waited for even where
-  `asyncio.run` tears down all tasks.
+* An operation is an `async def`, or gives a future or an `Unbroken` at once: then it costs no task, and is waited for
+  even where `asyncio.run` tears down all tasks.
 * Every driver error is raised as an error of `agentstore.errors` with the driver's as its cause; `UnavailableError`
   says in `maybe_done` whether a write may have taken effect.
 * A backend is used from any event loop and thread, one after another or at once, and in a forked child.
@@ -32,6 +32,7 @@ import msgspec
 
 from agentstore.codec import UNREADABLE as UNREADABLE  # a record that a backend can no longer give back
 from agentstore.keys import SessionKey
+from agentstore.settle import Unbroken as Unbroken  # a coroutine that needs no task to outlast a cancellation
 from agentstore.urls import StoreURL
 
 Readiness = Literal["absent", "outdated", "ready"]

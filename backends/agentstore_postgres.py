@@ -26,6 +26,7 @@ from agentstore.backend import (
     StoredInfo,
     StoredRecord,
     StoredSnapshot,
+    Unbroken,
     Written,
 )
 from agentstore.errors import ConfigurationError, UnavailableError
@@ -77,6 +78,7 @@ class PostgresBackend:
         parsed = url if isinstance(url, StoreURL) else parse_url(url or "postgresql:///")
         kind = PostgresOptions if url is None else ServerOptions
         self._options = read_options(kind, parsed, options)
+        self._owns = url is not None
         self._place = parsed.host if url is not None else type(engine or pool).__name__
         self._names = schema.Names(self._options.schema, self._options.prefix)
         self._sql = Statements(self._names)
@@ -99,7 +101,7 @@ class PostgresBackend:
 
     async def setup(self) -> None:
         if await self.readiness() != "ready":
-            await self._aside(schema.set_up)
+            await self._aside(schema.set_up, schema.SETUP_SECONDS)
 
     async def ping(self) -> None:
         await self._calls.read("SELECT 1")
@@ -111,8 +113,9 @@ class PostgresBackend:
     async def aclose(self) -> None:
         await self._clients.aclose()
 
-    async def append(self, key: SessionKey, append: Append) -> Written | Refused:
-        return await self._shared.append(key, append)
+    def append(self, key: SessionKey, append: Append) -> Awaitable[Written | Refused]:
+        write = self._shared.append(key, append)
+        return Unbroken(write) if self._owns else write  # others' pools may use `asyncio.timeout`
 
     async def read(
         self,
@@ -217,9 +220,12 @@ class PostgresBackend:
     async def _value(self, statement: str, *values: Any) -> Any:
         return (await self._calls.write(statement, *values))[0][0]
 
-    async def _aside(self, step: Callable[[Connection, schema.Names], Awaitable[T]]) -> T:
+    async def _aside(
+        self, step: Callable[[Connection, schema.Names], Awaitable[T]], patience: float | None = None
+    ) -> T:
         """What is done once in a while, in a transaction of its own."""
-        return await on_connection(await self._clients.here(), lambda connection: step(connection, self._names))
+        client = await self._clients.here()
+        return await on_connection(client, lambda connection: step(connection, self._names), patience)
 
     def _maker(self, url: StoreURL, engine: AsyncEngine | None, pool: asyncpg.Pool | None) -> Callable[[], Client]:
         options, direct = self._options, self._options.direct()
@@ -229,14 +235,12 @@ class PostgresBackend:
         if pool is not None:
             return lambda: BorrowedPool(pool, timeout=options.pool_timeout, direct=direct)
         assert isinstance(options, ServerOptions)
-        arguments = {
-            "command_timeout": options.statement_timeout + ANSWER_SECONDS if options.statement_timeout else None,
-            **connect_arguments(url, options),
-        }
+        arguments = connect_arguments(url, options)
         return lambda: OwnPool(
             arguments,
             size=options.pool_size,
             timeout=options.pool_timeout,
+            patience=options.statement_timeout + ANSWER_SECONDS if options.statement_timeout else None,
             settings=options.session_settings(),
             direct=direct,
         )

@@ -9,9 +9,11 @@ CREATE TABLE agentstore_session (
   namespace bytea NOT NULL, source bytea NOT NULL, session bytea NOT NULL,   -- UTF-8: text refuses NUL
   last_seq bigint NOT NULL DEFAULT 0, count bigint NOT NULL DEFAULT 0, bytes bigint NOT NULL DEFAULT 0,
   calls bigint NOT NULL DEFAULT 0,
+  answers bytea NOT NULL DEFAULT '',         -- to the last 32 appends, 36 bytes each
   snapshot_version bigint NOT NULL DEFAULT 0, snapshot_format text,
   created_at bigint NOT NULL, updated_at bigint NOT NULL, minute bigint NOT NULL, expires_at bigint
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 50);                     -- room for the next version of a row, so that no index is touched
+ALTER TABLE agentstore_session ALTER answers SET STORAGE PLAIN;
 CREATE UNIQUE INDEX agentstore_session_linked ON agentstore_session (hash) WHERE linked;
 CREATE INDEX agentstore_session_unlinked ON agentstore_session (hash) WHERE NOT linked;
 CREATE INDEX agentstore_session_by_activity
@@ -20,8 +22,7 @@ CREATE TABLE agentstore_message (
   session bigint NOT NULL, seq bigint NOT NULL, created_at bigint NOT NULL,
   id_hash bytea NOT NULL, digest bytea NOT NULL, format text NOT NULL, payload bytea NOT NULL,
   PRIMARY KEY (session, seq), UNIQUE (session, id_hash));
-CREATE TABLE agentstore_answer (
-  session bigint, slot int, token bytea NOT NULL, seqs bigint[] NOT NULL, written int NOT NULL, version bigint NOT NULL,
-  PRIMARY KEY (session, slot)) WITH (fillfactor = 50);
+CREATE TABLE agentstore_answer (             -- of appends that found a part of their records: the others' count up
+  session bigint, slot int, seqs bigint[] NOT NULL, PRIMARY KEY (session, slot));
 CREATE TABLE agentstore_snapshot (session bigint PRIMARY KEY, payload bytea NOT NULL);
 CREATE TABLE agentstore_metadata (session bigint PRIMARY KEY, payload bytea NOT NULL);

@@ -28,41 +28,69 @@ BEGIN
   END LOOP;
 END $$;
 
+-- A record's head is its id hash and its digest, 16 bytes each: one array less to send and to take apart.
+
 -- Of a batch that is in the session now: the seqs, and which records are there with another digest.
 CREATE FUNCTION agentstore_found(
-  p_session bigint, p_ids bytea[], p_digests bytea[], OUT seqs bigint[], OUT positions int[]) LANGUAGE sql AS $$
+  p_session bigint, p_heads bytea[], OUT seqs bigint[], OUT positions int[]) LANGUAGE sql AS $$
   SELECT array_agg(f.seq ORDER BY f.at), array_agg((f.at - 1)::int ORDER BY f.at) FILTER (WHERE NOT f.same)
-  FROM (SELECT u.at, m.seq, m.digest = u.digest AS same
-        FROM unnest(p_ids, p_digests) WITH ORDINALITY AS u (id_hash, digest, at)
-        CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM agentstore_message k        -- LIMIT keeps it one index
-                            WHERE k.session = p_session AND k.id_hash = u.id_hash LIMIT 1) m) f      -- look-up an id
+  FROM (SELECT u.at, m.seq, m.digest = substr(u.head, 17) AS same
+        FROM unnest(p_heads) WITH ORDINALITY AS u (head, at)
+        CROSS JOIN LATERAL (SELECT k.seq, k.digest FROM agentstore_message k           -- LIMIT: one look-up an id
+                            WHERE k.session = p_session AND k.id_hash = substr(u.head, 1, 16) LIMIT 1) m) f
 $$;
 
--- The batch behind `last_seq`. Only where fewer rows went in are the ones that were there looked at.
+-- The batch behind `last_seq`. Only where fewer rows went in are the ones that were there looked at. `seqs` is null
+-- where all went in: they count up from `first`.
 CREATE FUNCTION agentstore_insert(
-  p_session bigint, p_last_seq bigint, p_now bigint,
-  p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[],
-  OUT seqs bigint[], OUT positions int[], OUT written int, OUT size bigint) LANGUAGE plpgsql AS $$
+  p_session bigint, p_last_seq bigint, p_now bigint, p_heads bytea[], p_formats text[], p_payloads bytea[],
+  OUT first bigint, OUT seqs bigint[], OUT positions int[], OUT written int, OUT size bigint) LANGUAGE plpgsql AS $$
 BEGIN
+  first := p_last_seq + 1;
   WITH new AS (
     INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
-    SELECT p_session, p_last_seq + r.at, p_now, r.id_hash, r.digest, r.format, r.payload
-    FROM unnest(p_ids, p_digests, p_formats, p_payloads) WITH ORDINALITY AS r (id_hash, digest, format, payload, at)
-    ON CONFLICT (session, id_hash) DO NOTHING RETURNING seq, octet_length(payload) AS octets)
-  SELECT coalesce(array_agg(seq ORDER BY seq), '{}'), count(*), coalesce(sum(octets), 0)
-  INTO seqs, written, size FROM new;
-  IF written < cardinality(p_ids) THEN
-    SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(p_session, p_ids, p_digests) f;
+    SELECT p_session, p_last_seq + r.at, p_now, substr(r.head, 1, 16), substr(r.head, 17), r.format, r.payload
+    FROM unnest(p_heads, p_formats, p_payloads) WITH ORDINALITY AS r (head, format, payload, at)
+    ON CONFLICT (session, id_hash) DO NOTHING RETURNING octet_length(payload) AS octets)
+  SELECT count(*), coalesce(sum(octets), 0) INTO written, size FROM new;
+  IF written < cardinality(p_heads) THEN
+    SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(p_session, p_heads) f;
   END IF;
+END $$;
+
+-- A session's answers, with that of call number `p_call` in the place of the one 32 calls before: token, first seq (0: they
+-- do not count up, and have a row of their own), how many were written, snapshot version.
+CREATE FUNCTION agentstore_noted(p_answers bytea, p_call bigint, p_token bytea, p_first bigint, p_written int,
+  p_version bigint) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT overlay(p_answers PLACING p_token || int8send(p_first) || int4send(p_written) || int8send(p_version)
+                 FROM (p_call % 32)::int * 36 + 1) $$;
+
+-- The answer to a call; nulls where it is not known.
+CREATE FUNCTION agentstore_remembered(s agentstore_session, p_token bytea,
+  OUT first bigint, OUT seqs bigint[], OUT written int, OUT version bigint) LANGUAGE plpgsql AS $$
+DECLARE answer bytea;
+BEGIN
+  FOR place IN 0..octet_length(s.answers) / 36 - 1 LOOP
+    answer := substr(s.answers, place * 36 + 1, 36);
+    IF substr(answer, 1, 16) = p_token THEN
+      first := ('x' || encode(substr(answer, 17, 8), 'hex'))::bit(64)::bigint;
+      written := ('x' || encode(substr(answer, 25, 4), 'hex'))::bit(32)::int;
+      version := ('x' || encode(substr(answer, 29, 8), 'hex'))::bit(64)::bigint;
+      SELECT a.seqs INTO seqs FROM agentstore_answer a
+      WHERE first = 0 AND a.session = s.id AND a.slot = place;
+      RETURN;
+    END IF;
+  END LOOP;
 END $$;
 
 -- Lock and insert stand here in full: a call of another function costs as much as a row.
 CREATE FUNCTION agentstore_append(
   p_hash bytea, p_namespace bytea, p_source bytea, p_session bytea,
   p_token bytea, p_retry boolean, p_expected_last bigint, p_ttl bigint,
-  p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[], p_size bigint,
+  p_heads bytea[], p_formats text[], p_payloads bytea[], p_size bigint,
   p_snapshot_format text, p_snapshot bytea, p_replaceable text[], p_expected_version bigint,
-  OUT refused text, OUT positions int[], OUT actual bigint, OUT seqs bigint[], OUT written int, OUT version bigint)
+  OUT refused text, OUT positions int[], OUT actual bigint,
+  OUT first bigint, OUT seqs bigint[], OUT written int, OUT version bigint)
 LANGUAGE plpgsql AS $$
 DECLARE s agentstore_session; now_us bigint; size bigint; known boolean;
 BEGIN
@@ -76,25 +104,22 @@ BEGIN
     now_us := agentstore_now();
   END IF;
   IF p_retry THEN
-    SELECT a.seqs, a.written, a.version INTO seqs, written, version
-    FROM agentstore_answer a WHERE a.session = s.id AND a.token = p_token;
-    IF FOUND THEN RETURN; END IF;
+    SELECT r.* INTO first, seqs, written, version FROM agentstore_remembered(s, p_token) r;
+    IF written IS NOT NULL THEN RETURN; END IF;
   END IF;
 
   INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
-  SELECT s.id, s.last_seq + r.at, now_us, r.id_hash, r.digest, r.format, r.payload
-  FROM unnest(p_ids, p_digests, p_formats, p_payloads) WITH ORDINALITY AS r (id_hash, digest, format, payload, at)
+  SELECT s.id, s.last_seq + r.at, now_us, substr(r.head, 1, 16), substr(r.head, 17), r.format, r.payload
+  FROM unnest(p_heads, p_formats, p_payloads) WITH ORDINALITY AS r (head, format, payload, at)
   ON CONFLICT (session, id_hash) DO NOTHING;
   GET DIAGNOSTICS written = ROW_COUNT;
-  size := p_size; seqs := '{}';
-  IF written = cardinality(p_ids) THEN
-    FOR i IN 1..written LOOP seqs[i] := s.last_seq + i; END LOOP;
-  ELSE                                  -- only now are the ones that were there looked at
-    SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(s.id, p_ids, p_digests) f;
+  first := s.last_seq + 1; size := p_size;
+  IF written < cardinality(p_heads) THEN               -- only now are the ones that were there looked at
+    SELECT f.seqs, f.positions INTO seqs, positions FROM agentstore_found(s.id, p_heads) f;
     SELECT coalesce(sum(octet_length(m.payload)), 0) INTO size
     FROM agentstore_message m WHERE m.session = s.id AND m.seq > s.last_seq;
   END IF;
-  known := cardinality(p_ids) > 0 AND written = 0;
+  known := cardinality(p_heads) > 0 AND written = 0;
   IF positions IS NOT NULL THEN         -- the rules of `plan_append`, in their order
     refused := 'ids';
   ELSIF NOT known AND p_expected_last IS NOT NULL THEN
@@ -120,16 +145,19 @@ BEGIN
     INSERT INTO agentstore_snapshot VALUES (s.id, p_snapshot)
     ON CONFLICT (session) DO UPDATE SET payload = excluded.payload;
   END IF;
+  IF seqs IS NOT NULL THEN
+    first := 0;
+    INSERT INTO agentstore_answer VALUES (s.id, s.calls % 32, seqs)
+    ON CONFLICT (session, slot) DO UPDATE SET seqs = excluded.seqs;
+  END IF;
   UPDATE agentstore_session SET
-    last_seq = s.last_seq + CASE WHEN written > 0 THEN cardinality(p_ids) ELSE 0 END,
+    last_seq = s.last_seq + CASE WHEN written > 0 THEN cardinality(p_heads) ELSE 0 END,
     count = s.count + written, bytes = s.bytes + size, calls = s.calls + 1,
+    answers = agentstore_noted(s.answers, s.calls, p_token, first, written, version),
     snapshot_version = version,
     snapshot_format = CASE WHEN version > s.snapshot_version THEN p_snapshot_format ELSE s.snapshot_format END,
     updated_at = now_us, minute = now_us / 60000000, expires_at = coalesce(now_us + p_ttl, s.expires_at)
   WHERE id = s.id;
-  INSERT INTO agentstore_answer VALUES (s.id, s.calls % 32, p_token, seqs, written, version)
-  ON CONFLICT (session, slot) DO UPDATE SET
-    token = excluded.token, seqs = excluded.seqs, written = excluded.written, version = excluded.version;
 END $$;
 
 -- Turns of different sessions in one step, each written as one alone that has no condition. A row for each that is
@@ -137,7 +165,7 @@ END $$;
 -- waits here. Record `n` is of turn `p_owners[n]`, which begins behind record `p_starts[p_owners[n]]`.
 CREATE FUNCTION agentstore_append_all(
   p_hashes bytea[], p_tokens bytea[], p_ttls bigint[], p_counts int[], p_sizes bigint[], p_starts int[],
-  p_owners int[], p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[])
+  p_owners int[], p_heads bytea[], p_formats text[], p_payloads bytea[])
 RETURNS TABLE (place bigint, last bigint, snapshot_version bigint) LANGUAGE plpgsql AS $$
 DECLARE ids bigint[]; lasts bigint[]; ends bigint[]; now_us bigint; given bigint; written bigint;
 BEGIN
@@ -153,9 +181,9 @@ BEGIN
   END LOOP;
 
   INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
-  SELECT ids[r.owner], lasts[r.owner] + r.at - p_starts[r.owner], now_us, r.id_hash, r.digest, r.format, r.payload
-  FROM unnest(p_owners, p_ids, p_digests, p_formats, p_payloads)
-    WITH ORDINALITY AS r (owner, id_hash, digest, format, payload, at)
+  SELECT ids[r.owner], lasts[r.owner] + r.at - p_starts[r.owner], now_us,
+    substr(r.head, 1, 16), substr(r.head, 17), r.format, r.payload
+  FROM unnest(p_owners, p_heads, p_formats, p_payloads) WITH ORDINALITY AS r (owner, head, format, payload, at)
   WHERE ids[r.owner] > 0 ON CONFLICT (session, id_hash) DO NOTHING;
   GET DIAGNOSTICS written = ROW_COUNT;
   SELECT coalesce(sum(t.count), 0) INTO given FROM unnest(ids, p_counts) AS t (id, count) WHERE t.id > 0;
@@ -169,21 +197,13 @@ BEGIN
   END IF;
 
   RETURN QUERY
-  WITH turn AS (
-    UPDATE agentstore_session s SET
-      last_seq = s.last_seq + t.count, count = s.count + t.count, bytes = s.bytes + t.size, calls = s.calls + 1,
-      updated_at = now_us, minute = now_us / 60000000, expires_at = coalesce(now_us + t.ttl, s.expires_at)
-    FROM unnest(ids, p_tokens, p_ttls, p_counts, p_sizes) WITH ORDINALITY AS t (id, token, ttl, count, size, place)
-    WHERE s.id = t.id
-    RETURNING t.place, t.token, t.count AS given, s.id, s.last_seq AS end_seq, s.calls - 1 AS call, s.snapshot_version),
-  answer AS (
-    INSERT INTO agentstore_answer
-    SELECT t.id, t.call % 32, t.token, ARRAY(SELECT generate_series(t.end_seq - t.given + 1, t.end_seq)),
-      t.given, t.snapshot_version
-    FROM turn t
-    ON CONFLICT (session, slot) DO UPDATE SET
-      token = excluded.token, seqs = excluded.seqs, written = excluded.written, version = excluded.version)
-  SELECT t.place, t.end_seq, t.snapshot_version FROM turn t;
+  UPDATE agentstore_session s SET
+    last_seq = s.last_seq + t.count, count = s.count + t.count, bytes = s.bytes + t.size, calls = s.calls + 1,
+    answers = agentstore_noted(s.answers, s.calls, t.token, s.last_seq + 1, t.count, s.snapshot_version),
+    updated_at = now_us, minute = now_us / 60000000, expires_at = coalesce(now_us + t.ttl, s.expires_at)
+  FROM unnest(ids, p_tokens, p_ttls, p_counts, p_sizes) WITH ORDINALITY AS t (id, token, ttl, count, size, place)
+  WHERE s.id = t.id
+  RETURNING t.place, s.last_seq, s.snapshot_version;
 END $$;
 
 CREATE FUNCTION agentstore_changed(p_session bigint, p_count bigint, p_bytes bigint) RETURNS void LANGUAGE sql AS $$
@@ -206,32 +226,32 @@ END $$;
 
 CREATE FUNCTION agentstore_replace(
   p_hash bytea, p_namespace bytea, p_source bytea, p_session bytea,
-  p_after bigint, p_expected_last bigint, p_begin_ttl bigint,
-  p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[],
-  OUT refused text, OUT positions int[], OUT actual bigint, OUT seqs bigint[], OUT written int, OUT version bigint)
+  p_after bigint, p_expected_last bigint, p_begin_ttl bigint, p_heads bytea[], p_formats text[], p_payloads bytea[],
+  OUT refused text, OUT positions int[], OUT actual bigint,
+  OUT first bigint, OUT seqs bigint[], OUT written int, OUT version bigint)
 LANGUAGE plpgsql AS $$
 DECLARE s agentstore_session; gone bigint; lost bigint; size bigint;
 BEGIN
   s := agentstore_lock(p_hash);
-  IF s.id IS NULL AND cardinality(p_ids) > 0 AND coalesce(p_expected_last, 0) = 0 THEN
+  IF s.id IS NULL AND cardinality(p_heads) > 0 AND coalesce(p_expected_last, 0) = 0 THEN
     s := agentstore_begin(p_hash, p_namespace, p_source, p_session, p_begin_ttl);
   END IF;
   SELECT array_agg((u.at - 1)::int ORDER BY u.at) INTO positions      -- the ids that stay: one look-up each, before
-  FROM unnest(p_ids, p_digests) WITH ORDINALITY AS u (id_hash, digest, at)                  -- anything is dropped
+  FROM unnest(p_heads) WITH ORDINALITY AS u (head, at)                                      -- anything is dropped
   CROSS JOIN LATERAL (SELECT k.digest FROM agentstore_message k
-                      WHERE k.session = s.id AND k.id_hash = u.id_hash AND k.seq <= p_after LIMIT 1) m
-  WHERE m.digest <> u.digest;
+                      WHERE k.session = s.id AND k.id_hash = substr(u.head, 1, 16) AND k.seq <= p_after LIMIT 1) m
+  WHERE m.digest <> substr(u.head, 17);
   SELECT coalesce(max(m.seq), 0) INTO actual FROM agentstore_message m WHERE m.session = s.id;
   IF positions IS NOT NULL THEN refused := 'ids'; RETURN; END IF;
   IF actual <> p_expected_last THEN refused := 'last'; RETURN; END IF;
-  seqs := '{}'; written := 0; version := coalesce(s.snapshot_version, 0);
+  first := 1; written := 0; version := coalesce(s.snapshot_version, 0);
   IF s.id IS NULL THEN RETURN; END IF;
   WITH dropped AS (
     DELETE FROM agentstore_message WHERE session = s.id AND seq > p_after RETURNING octet_length(payload) AS octets)
   SELECT count(*), coalesce(sum(octets), 0) INTO gone, lost FROM dropped;
-  SELECT i.seqs, i.written, i.size INTO seqs, written, size
-  FROM agentstore_insert(s.id, s.last_seq, agentstore_now(), p_ids, p_digests, p_formats, p_payloads) i;
-  UPDATE agentstore_session SET last_seq = s.last_seq + cardinality(p_ids) WHERE id = s.id;
+  SELECT i.first, i.seqs, i.written, i.size INTO first, seqs, written, size
+  FROM agentstore_insert(s.id, s.last_seq, agentstore_now(), p_heads, p_formats, p_payloads) i;
+  UPDATE agentstore_session SET last_seq = s.last_seq + cardinality(p_heads) WHERE id = s.id;
   PERFORM agentstore_changed(s.id, written - gone, size - lost);
 END $$;
 
@@ -268,7 +288,7 @@ LANGUAGE sql AS $$
   RETURNING id $$;
 
 CREATE FUNCTION agentstore_stage_page(p_stage bigint, p_seqs bigint[], p_created bigint[],
-  p_ids bytea[], p_digests bytea[], p_formats text[], p_payloads bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
+  p_heads bytea[], p_formats text[], p_payloads bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE agentstore_session SET expires_at = agentstore_now() + 3600000000, count = count + cardinality(p_seqs),
     bytes = bytes + (SELECT coalesce(sum(octet_length(p)), 0) FROM unnest(p_payloads) p),
@@ -276,7 +296,8 @@ BEGIN
   WHERE id = p_stage AND NOT linked AND expires_at > agentstore_now();
   IF NOT FOUND THEN RETURN false; END IF;                -- its lease ran out and purge took it
   INSERT INTO agentstore_message
-  SELECT p_stage, r.* FROM unnest(p_seqs, p_created, p_ids, p_digests, p_formats, p_payloads) r;
+  SELECT p_stage, r.seq, r.created_at, substr(r.head, 1, 16), substr(r.head, 17), r.format, r.payload
+  FROM unnest(p_seqs, p_created, p_heads, p_formats, p_payloads) AS r (seq, created_at, head, format, payload);
   RETURN true;
 END $$;
 

@@ -43,8 +43,8 @@ class Client(Protocol):
         """Make ready, and find out whether connections are direct; does nothing the second time."""
         ...
 
-    async def take(self) -> Connection:
-        """A connection; raises our errors where there is none to be had."""
+    async def take(self, patience: float | None = None) -> Connection:
+        """A connection; raises our errors where there is none to be had. `patience` is for what takes long."""
         ...
 
     async def give_back(self, connection: Connection) -> None:
@@ -67,17 +67,22 @@ class OwnPool:
         *,
         size: int,
         timeout: float,
+        patience: float | None,
         settings: dict[str, str],
         direct: bool | None,
     ) -> None:
-        """`connect` is for `asyncpg.connect`; `settings` are a direct connection's; `direct=None` finds out."""
+        """`connect` is for `asyncpg.connect`; `settings` are a direct connection's; `direct=None` finds out.
+
+        `timeout` and `patience` are a `Pool`'s.
+        """
         self.ready = False
         self.direct = direct is not False
         self._known = direct is not None
         self._arguments = connect
         self._settings = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
         self._opening = asyncio.Lock()
-        self._pool = Pool(self._connect, size=size, timeout=timeout)
+        self._patience = patience
+        self._pool = Pool(self._connect, size=size, timeout=timeout, patience=patience)
         self._keeper: AsyncGenerator[None] | None = None
         self.take = self._pool.take
 
@@ -124,7 +129,7 @@ class OwnPool:
         statement = f"SELECT {self._settings}"
         if not self._known:
             statement += f" WHERE pg_backend_pid() = {connection.get_server_pid()}"
-        return await connection.execute(statement) == "SELECT 1"
+        return await connection.execute(statement, timeout=self._patience) == "SELECT 1"
 
     async def _keep(self) -> AsyncGenerator[None]:
         try:
@@ -147,7 +152,7 @@ class BorrowedPool:
         self.direct = await _is_direct(self)
         self.ready = True
 
-    async def take(self) -> Connection:
+    async def take(self, patience: float | None = None) -> Connection:
         if self._pool.is_closing():
             raise ConfigurationError("the asyncpg pool that was handed in is closed")
         try:
@@ -185,7 +190,7 @@ class BorrowedEngine:
         self.direct = await _is_direct(self)
         self.ready = True
 
-    async def take(self) -> Connection:
+    async def take(self, patience: float | None = None) -> Connection:
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
@@ -224,9 +229,9 @@ def _unwrapped(error: Exception) -> Exception:
     return UnavailableError(f"the engine gave no connection: {type(error).__name__}")
 
 
-async def on_connection(client: Client, work: Callable[[Connection], Awaitable[T]]) -> T:
+async def on_connection(client: Client, work: Callable[[Connection], Awaitable[T]], patience: float | None = None) -> T:
     """What is done once in a while, not by a call of the waist. A connection on which it fails is ended."""
-    connection = await client.take()
+    connection = await client.take(patience)
     try:
         return await work(connection)
     except DRIVER_ERRORS as error:

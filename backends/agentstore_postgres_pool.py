@@ -1,12 +1,13 @@
 """A pool of asyncpg connections in one event loop.
 
 asyncpg's own makes a task and resets the connection each time one comes back: as dear as a small query. Calls of ours
-change no connection, so here it is put on a stack.
+change no connection, so here it is put on a stack. Its `command_timeout` makes a timer a call; here one serves all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -21,42 +22,57 @@ IDLE_SECONDS = 300.0
 CLOSE_SECONDS = 5.0
 """How long closing waits for calls under way before it cuts their connections."""
 
+_logger = logging.getLogger("agentstore")
+
 
 class Pool:
     """At most `size` connections, made when they are needed."""
 
-    def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]], *, size: int, timeout: float) -> None:
-        """`timeout` bounds the wait for a free one, in seconds."""
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[asyncpg.Connection]],
+        *,
+        size: int,
+        timeout: float,
+        patience: float | None,
+    ) -> None:
+        """`timeout` bounds the wait for a free one, and `patience` its use, in seconds."""
         self._connect = connect
         self._size = size
         self._timeout = timeout
+        self._patience = patience
         self._loop = asyncio.get_running_loop()
         self._idle: list[tuple[asyncpg.Connection, float]] = []  # the longest unused first
         self._busy: set[asyncpg.Connection] = set()
+        self._due: dict[asyncpg.Connection, float] = {}  # when a busy one is cut, one from before a `renew` too
         self._making: set[asyncio.Task[asyncpg.Connection]] = set()
         self._made = 0  # idle, busy, and those being made
         self._line: deque[asyncio.Future[asyncpg.Connection | None]] = deque()
         self._closed = False
         self._returned = asyncio.Event()
         self._sweep: asyncio.TimerHandle | None = None
+        self._watch: asyncio.TimerHandle | None = None
 
-    async def take(self) -> asyncpg.Connection:
-        """A connection that was open just now. Raises `UnavailableError` or `ConfigurationError` for none."""
+    async def take(self, patience: float | None = None) -> asyncpg.Connection:
+        """A connection that was open just now. Raises `UnavailableError` or `ConfigurationError` for none.
+
+        It is cut if it does not come back in time; `patience` is for what takes longer than other calls.
+        """
         while not self._closed:
             if self._idle:
                 unused, _ = self._idle.pop()
                 if not unused.is_closed():
-                    self._busy.add(unused)
-                    return unused
+                    return self._lent(unused, patience)
                 self._made -= 1
             elif self._made < self._size:
-                return await self._new()
+                return self._lent(await self._new(), patience)
             elif (connection := await self._handed()) is not None:
-                return connection
+                return self._lent(connection, patience)
         raise ClosedError("the PostgreSQL backend is closed")
 
     def give_back(self, connection: asyncpg.Connection) -> None:
         """It is free again, unless it was closed meanwhile."""
+        self._due.pop(connection, None)
         if connection not in self._busy:  # from before a `renew` or `close`
             connection.terminate()
             return
@@ -84,8 +100,9 @@ class Pool:
     async def close(self) -> None:
         """Close all; calls under way have a while to finish."""
         self._closed = True
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._watch):
+            if timer is not None:
+                timer.cancel()
         while self._hand(None):
             pass
         idle: list[asyncpg.Connection] = []
@@ -108,6 +125,29 @@ class Pool:
         while self._busy or self._making:
             self._returned.clear()
             await self._returned.wait()
+
+    def _lent(self, connection: asyncpg.Connection, patience: float | None) -> asyncpg.Connection:
+        self._busy.add(connection)
+        if seconds := patience or self._patience:
+            due = self._due[connection] = self._loop.time() + seconds
+            if self._watch is None or due < self._watch.when():
+                self._watch_until(due)
+        return connection
+
+    def _watch_until(self, due: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self._loop.call_at(due, self._cut_overdue)
+
+    def _cut_overdue(self) -> None:
+        self._watch = None
+        now = self._loop.time()
+        for connection in [each for each, due in self._due.items() if due <= now]:
+            del self._due[connection]
+            _logger.warning("PostgreSQL gave no answer in time: the connection is cut")
+            connection.terminate()  # whoever waits for it learns that, and gives it back
+        if self._due:
+            self._watch_until(min(self._due.values()))
 
     async def _new(self) -> asyncpg.Connection:
         # In a task of its own: asyncpg leaves a socket open where the TLS connection that it makes is cancelled.

@@ -15,7 +15,7 @@ SMALL = 32
 """Most records of a turn that shares a statement with others."""
 
 Turn = tuple[SessionKey, Append]
-Columns = tuple[list[bytes], list[bytes], list[str], list[bytes]]
+Columns = tuple[list[bytes], list[str], list[bytes]]
 
 
 def names(key: SessionKey) -> tuple[bytes, bytes, bytes, bytes]:
@@ -24,10 +24,9 @@ def names(key: SessionKey) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def columns(records: Sequence[Record | StoredRecord]) -> Columns:
-    """Id hashes, digests, formats and payloads."""
+    """Heads (id hash and digest), formats and payloads."""
     return (
-        [record.id_hash for record in records],
-        [record.digest for record in records],
+        [record.id_hash + record.digest for record in records],
         [record.format for record in records],
         [record.payload for record in records],
     )
@@ -42,6 +41,14 @@ def is_shared(append: Append) -> bool:
     """Whether it may share a statement with others: it is small, and nothing but its ids could be in its way."""
     conditional = append.retry or append.expected_last is not None or append.snapshot is not None
     return not conditional and 0 < len(append.records) <= SMALL
+
+
+def is_new(append: Append) -> bool:
+    """Whether nothing could be in its way but a session that must begin first: its ids were made just now."""
+    if not is_shared(append):
+        return False
+    format = append.records[0].format
+    return all(record.fresh and record.format == format for record in append.records)
 
 
 def together(turns: Sequence[Turn]) -> tuple[Any, ...]:
@@ -60,12 +67,17 @@ def together(turns: Sequence[Turn]) -> tuple[Any, ...]:
     )
 
 
+def written(first: int, count: int, version: int) -> Written:
+    """The answer where all records are new: their seqs count up."""
+    return Written(list(range(first, first + count)), count, version)
+
+
 def written_together(rows: Sequence[asyncpg.Record], turns: Sequence[Turn]) -> list[Written | None]:
     """For each turn its answer; `None` for one that was not written."""
     answers: list[Written | None] = [None] * len(turns)
     for place, last, version in rows:
         count = len(turns[place - 1][1].records)
-        answers[place - 1] = Written(list(range(last - count + 1, last + 1)), count, version)
+        answers[place - 1] = written(last - count + 1, count, version)
     return answers
 
 
@@ -85,10 +97,10 @@ def _seq(record: StoredRecord) -> int:
 
 def answer(row: asyncpg.Record) -> Written | Refused:
     """What `agentstore_append` or `agentstore_replace` said."""
-    refused, positions, actual, seqs, written, version = row
+    refused, positions, actual, first, seqs, count, version = row
     if refused is not None:
         return Refused(refused, tuple(positions or ()) if refused == "ids" else (), _actual(refused, actual))
-    return Written(seqs, written, version)
+    return written(first, count, version) if seqs is None else Written(seqs, count, version)
 
 
 def _actual(refused: str, actual: int | None) -> int:

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import asyncpg
+
 import agentstore_postgres_rows as rows
 from agentstore.backend import Append, Refused, StoredRecord, Written
+from agentstore.errors import StorageError
 from agentstore.keys import SessionKey
 from agentstore_postgres_calls import Calls
 from agentstore_postgres_clients import Client, Clients
@@ -52,6 +55,12 @@ class Shared:
 
     async def _append(self, turn: rows.Turn) -> Written | Refused:
         key, append = turn
+        if rows.is_new(append) and (await self._clients.here()).direct:
+            try:
+                return await self._append_new(key, append)
+            except StorageError as error:
+                if not isinstance(error.__cause__, asyncpg.UniqueViolationError):
+                    raise  # else another call with the same object wrote it first: the statement below copes with that
         snapshot = append.snapshot
         found = await self._calls.write(
             self._sql.append,
@@ -68,6 +77,26 @@ class Shared:
             snapshot and snapshot.expected_version,
         )
         return rows.answer(found[0])
+
+    async def _append_new(self, key: SessionKey, append: Append) -> Written | Refused:
+        heads, formats, payloads = rows.columns(append.records)
+        found = await self._calls.write(
+            self._sql.append_new,
+            *rows.names(key),
+            append.token,
+            append.ttl,
+            heads,
+            payloads,
+            formats[0],
+            len(heads),
+            rows.size(append.records),
+        )
+        first, version, begun = found[0]
+        return (
+            rows.answer(begun)
+            if first is None
+            else Written(list(range(first, first + len(heads))), len(heads), version)
+        )
 
     async def _append_all(self, turns: Sequence[rows.Turn]) -> Sequence[Written | None]:
         return rows.written_together(await self._calls.write(self._sql.append_all, *rows.together(turns)), turns)

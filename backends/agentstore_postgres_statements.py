@@ -7,6 +7,28 @@ from agentstore_postgres_schema import Names
 # Not agentstore_now(): these are on the way of every turn, and a call of a function costs as much as a look-up.
 _ALIVE = "linked AND (expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) IS NOT FALSE"
 
+# The turn of a session that lives: its ids are new and it has no condition. `agentstore_append` does the same in twice
+# the time, and does it here where the session must begin. An id that is there all the same breaks the unique index.
+# The clock is read in a sub-select of the row: once, and anew when the row was waited for.
+_APPEND_NEW = f"""
+WITH turn AS (
+  UPDATE agentstore_session s SET
+    last_seq = s.last_seq + $10, count = s.count + $10, bytes = s.bytes + $11::bigint, calls = s.calls + 1,
+    answers = agentstore_noted(s.answers, s.calls, $5::bytea, s.last_seq + 1, $10, s.snapshot_version),
+    (updated_at, minute, expires_at) = (
+      SELECT n.now_us, n.now_us / 60000000, coalesce(n.now_us + $6::bigint, s.expires_at)
+      FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 0 * s.calls AS now_us OFFSET 0) n)
+  WHERE s.hash = $1 AND s.{_ALIVE}
+  RETURNING s.id, s.last_seq - $10::int AS last, s.snapshot_version AS version, s.updated_at),
+record AS (
+  INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
+  SELECT t.id, t.last + r.at, t.updated_at, substr(r.head, 1, 16), substr(r.head, 17), $9, r.payload
+  FROM turn t CROSS JOIN unnest($7::bytea[], $8::bytea[]) WITH ORDINALITY AS r (head, payload, at))
+SELECT (SELECT t.last + 1 FROM turn t), (SELECT t.version FROM turn t),
+  CASE WHEN NOT EXISTS (SELECT FROM turn) THEN agentstore_append(
+    $1, $2, $3, $4, $5, false, NULL, $6, $7, array_fill($9::text, ARRAY[$10::int]), $8, $11, NULL, NULL, NULL, NULL) END
+"""
+
 # A sub-select makes the session a constant: so the primary key gives the order from either end, and the limit stops it.
 _READ = f"""
 SELECT seq, created_at, id_hash, digest, format, payload FROM agentstore_message
@@ -51,7 +73,7 @@ UPDATE agentstore_session SET expires_at = $2
 WHERE hash = $1 AND linked AND (expires_at > agentstore_now()) IS NOT FALSE
 """
 
-_WRITTEN = "refused, positions, actual, seqs, written, version"
+_WRITTEN = "refused, positions, actual, first, seqs, written, version"
 
 
 class Statements:
@@ -62,17 +84,18 @@ class Statements:
             places = ", ".join(f"${place}" for place in range(1, arguments + 1))
             return names.sql(f"SELECT {columns} FROM {function}({places})")
 
-        self.append = call("agentstore_append", 17, _WRITTEN)
-        self.append_all = call("agentstore_append_all", 11)
+        self.append = call("agentstore_append", 16, _WRITTEN)
+        self.append_new = names.sql(_APPEND_NEW)
+        self.append_all = call("agentstore_append_all", 10)
         self.read = names.sql(_READ.format(direction="ASC"))
         self.read_newest = names.sql(_READ.format(direction="DESC"))
         self.read_all = names.sql(_READ_ALL)
         self.truncate = call("agentstore_truncate", 3)
-        self.replace = call("agentstore_replace", 11, _WRITTEN)
+        self.replace = call("agentstore_replace", 10, _WRITTEN)
         self.update = call("agentstore_update", 5)
         self.remove_newest = call("agentstore_remove_newest", 3)
         self.stage = call("agentstore_stage", 4)
-        self.stage_page = call("agentstore_stage_page", 7)
+        self.stage_page = call("agentstore_stage_page", 6)
         self.link = call("agentstore_link", 3)
         self.info = names.sql(
             f"SELECT {_INFO} WHERE s.hash = $1 AND s.linked AND (s.expires_at > agentstore_now()) IS NOT FALSE"

@@ -25,8 +25,8 @@ LONG = 10_000
 FASTER: dict[type[Peer], float] = {OpenAISession: 4, LangChainHistory: 1, ADKSession: 15}
 """The peers, and how many times as fast we are."""
 
-TOGETHER = 5
-"""Turns in a round beside a peer."""
+TOGETHER = 20
+"""Turns in a round beside a peer: the first ones after another library find cold caches, as in no real process."""
 
 _BEHIND = LONG  # turns with texts that the filled sessions do not hold
 

@@ -13,14 +13,14 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = (
     ("errors",),
-    ("keys", "loops", "messages", "urls"),
+    ("keys", "loops", "messages", "settle", "urls"),
     ("merging",),
     ("responses", "tools"),
     ("chat", "session", "streaming"),
     ("untagged", "values"),
     ("codec",),
     ("backend",),
-    ("batch", "settle", "shapes"),
+    ("batch", "shapes"),
     ("catalog", "gate", "snapshots"),
     ("history",),
     ("store",),

@@ -106,6 +106,21 @@ def test_a_call_is_one_round_trip(schema: str, work: Work, most: int) -> None:
     run(main())
 
 
+def test_a_session_begins_in_the_round_trip_of_its_first_turn(schema: str) -> None:
+    """An append that finds no session begins it in the same statement."""
+
+    async def main() -> None:
+        async with proxied_chat(schema) as (proxy, chat):
+            await chat.append(said("warm"))
+            await chat.delete()
+            before = proxy.round_trips
+            await chat.append(said("a", "b"))
+            assert proxy.round_trips - before == 1
+            assert await heard(chat) == ["a", "b"]
+
+    run(main())
+
+
 def test_an_append_whose_answer_was_lost_is_made_once(schema: str, caplog: pytest.LogCaptureFixture) -> None:
     """An append whose answer was lost is retried exactly once by id (B46)."""
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,30 @@ import pytest
 
 from agentstore import HistoryStore, Message, SessionKey, UnavailableError, open_store, settle
 from agentstore.backend import Append, Refused, Written
-from agentstore.settle import settled
+from agentstore.settle import Unbroken, settled
 from agentstore.testing.faults import wrapped
 from agentstore_memory import MemoryBackend
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "coroutine": lambda write: write,
+    "future": asyncio.ensure_future,
+    "unbroken": Unbroken,
+}
+"""What a backend may give for a write."""
+
+
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Write, "form", staticmethod(FORMS[request.param]))
+
+
+in_each_form = pytest.mark.usefixtures("form")
 
 
 class Write:
     """A write in two steps, which goes on when it is let."""
+
+    form: Callable[[Any], Any] = staticmethod(Unbroken)
 
     def __init__(self, error: Exception | None = None) -> None:
         self.steps: list[str] = []
@@ -29,7 +46,12 @@ class Write:
         self.let = asyncio.Event()
         self._error = error
 
-    async def run(self) -> str:
+    def ask(self) -> Awaitable[str]:
+        answer: Awaitable[str] = self.form(self._run())
+        return answer
+
+    async def _run(self) -> str:
+        await asyncio.sleep(0)
         self.steps.append("first")
         self.begun.set()
         await self.let.wait()
@@ -51,7 +73,7 @@ async def pause() -> None:
 
 async def cancelled(write: Write, *, times: int = 1) -> asyncio.Task[str]:
     """A call of the write, cancelled in its middle."""
-    call = asyncio.ensure_future(settled(write.run()))
+    call = asyncio.ensure_future(settled(write.ask()))
     await write.begun.wait()
     for _ in range(times):
         call.cancel()
@@ -59,6 +81,7 @@ async def cancelled(write: Write, *, times: int = 1) -> asyncio.Task[str]:
     return call
 
 
+@in_each_form
 def test_the_result_and_the_error_of_a_write_come_through() -> None:
     """Nothing is added where nobody cancels."""
 
@@ -66,13 +89,14 @@ def test_the_result_and_the_error_of_a_write_come_through() -> None:
         good, bad = Write(), Write(UnavailableError("away"))
         good.let.set()
         bad.let.set()
-        assert await settled(good.run()) == "done"
+        assert await settled(good.ask()) == "done"
         with pytest.raises(UnavailableError, match="away"):
-            await settled(bad.run())
+            await settled(bad.ask())
 
     run(scene)
 
 
+@in_each_form
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_a_cancelled_call_waits_for_its_write(times: int) -> None:
     """However often it is asked, it leaves as cancelled, and only once the write is whole."""
@@ -89,6 +113,7 @@ def test_a_cancelled_call_waits_for_its_write(times: int) -> None:
     run(scene)
 
 
+@in_each_form
 def test_a_cancellation_that_came_before_the_write_lets_it_be_whole() -> None:
     """Cancelled while it prepared: it learns of it at the write, which is then done or not begun."""
 
@@ -100,7 +125,7 @@ def test_a_cancellation_that_came_before_the_write_lets_it_be_whole() -> None:
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
-            await settled(write.run())
+            await settled(write.ask())
 
         with pytest.raises(asyncio.CancelledError):
             await asyncio.ensure_future(call())
@@ -109,6 +134,7 @@ def test_a_cancellation_that_came_before_the_write_lets_it_be_whole() -> None:
     run(scene)
 
 
+@in_each_form
 def test_a_write_that_fails_after_the_cancellation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The caller gets its `CancelledError`; the failure is not lost, and not reported twice."""
 
@@ -128,6 +154,7 @@ def test_a_write_that_fails_after_the_cancellation_is_logged(caplog: pytest.LogC
     assert "away" in str(record.exc_info[1])
 
 
+@in_each_form
 def test_past_the_bound_a_cancelled_call_leaves_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,6 +178,7 @@ def test_past_the_bound_a_cancelled_call_leaves_with_a_warning(
     assert "unknown" in record.getMessage()
 
 
+@in_each_form
 def test_cancelling_again_and_again_does_not_move_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound counts from the first cancellation."""
     monkeypatch.setattr(settle, "SETTLE_SECONDS", 0.1)
@@ -167,6 +195,7 @@ def test_cancelling_again_and_again_does_not_move_the_bound(monkeypatch: pytest.
     run(scene)
 
 
+@in_each_form
 def test_a_failure_past_the_bound_makes_no_noise_about_unretrieved_errors(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,6 +215,52 @@ def test_a_failure_past_the_bound_makes_no_noise_about_unretrieved_errors(
     assert not [record for record in caplog.records if record.name == "asyncio"]
 
 
+def test_a_wait_that_somebody_else_cancels_is_cancelled_in_the_write() -> None:
+    """The write learns of it, as it would in a task of its own."""
+
+    async def scene() -> None:
+        inner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        steps: list[str] = []
+
+        async def write() -> None:
+            try:
+                await inner
+            except asyncio.CancelledError:
+                steps.append("learned")
+                raise
+
+        call = asyncio.ensure_future(settled(Unbroken(write())))
+        await pause()
+        inner.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert steps == ["learned"]
+
+    run(scene)
+
+
+def test_a_write_left_with_its_event_loop_is_closed() -> None:
+    """Nobody can go on with it: it ends where it is, and no error shows."""
+    ended: list[str] = []
+
+    async def write() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.append("closed")
+
+    loop = asyncio.new_event_loop()
+    call = settled(Unbroken(write()))
+    task = loop.create_task(call)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    call.close()
+    assert ended == ["closed"]
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@in_each_form
 def test_a_time_out_around_a_call_still_is_one() -> None:
     """`asyncio.wait_for` sees its own cancellation come back, after the write is whole."""
 
@@ -193,7 +268,7 @@ def test_a_time_out_around_a_call_still_is_one() -> None:
         write = Write()
         asyncio.get_running_loop().call_later(0.05, write.let.set)
         with pytest.raises((asyncio.TimeoutError, TimeoutError)):
-            await asyncio.wait_for(settled(write.run()), 0.01)
+            await asyncio.wait_for(settled(write.ask()), 0.01)
         assert write.steps == ["first", "second"]
 
     run(scene)

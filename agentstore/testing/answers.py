@@ -86,6 +86,19 @@ class AnswerSentences(Stage):
         assert await heard(scene.chat) == []
 
     @sentence()
+    async def test_the_answer_to_a_batch_that_was_partly_there_is_kept(self, scene: Scene) -> None:
+        """Its seqs do not count up, and are the same to a retry, whatever was removed since."""
+        key = scene.chat.key
+        await scene.backend.append(key, Append(records_of([named("m1", "a"), named("x", "x")]), token(1)))
+        batch = records_of([named("m1", "a"), named("m2", "b")])
+        first = await scene.backend.append(key, Append(batch, token(0)))
+        assert isinstance(first, Written)
+        assert first.seqs[1] - first.seqs[0] > 1
+        await scene.chat.clear()
+        assert await scene.backend.append(key, Append(batch, token(0), retry=True)) == first
+        assert await heard(scene.chat) == []
+
+    @sentence()
     async def test_a_retry_with_an_unknown_token_is_an_append(self, scene: Scene) -> None:
         """A token that the session does not know has no answer: the call is made."""
         await scene.chat.append(said("a"))

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from agentstore import ConflictError, Content, Message, UnavailableError
+from agentstore.backend import Append, Written
 from agentstore.batch import derived_id
-from agentstore.testing.faults import failing
+from agentstore.testing.faults import failing, records_of
 from agentstore.testing.scenes import Scene, Stage, heard, named, said, sentence
 
 
@@ -29,6 +30,18 @@ class IdentitySentences(Stage):
         assert again.written == 2
         assert again.seqs[1] == first.seqs[1]
         assert await heard(scene.chat) == ["a", "b", "new", "c"]
+
+    @sentence()
+    async def test_new_ids_that_another_call_wrote_first_are_found(self, scene: Scene) -> None:
+        """Two calls append one object, and the one that gave it its id comes second: it is there once (B31)."""
+        records = records_of(said("a", "b"))
+        assert all(record.fresh for record in records)
+        first = await scene.backend.append(scene.chat.key, Append(records[1:], bytes(16)))
+        again = await scene.backend.append(scene.chat.key, Append(records, bytes(15) + b"1"))
+        assert isinstance(first, Written)
+        assert isinstance(again, Written)
+        assert (first.written, again.written, again.seqs[1]) == (1, 1, first.seqs[0])
+        assert await heard(scene.chat) == ["b", "a"]
 
     @sentence()
     async def test_other_contents_under_an_id_conflict(self, scene: Scene) -> None:

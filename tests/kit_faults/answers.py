@@ -48,6 +48,7 @@ def retrying(name: str, *, times: int = 1, surely: bool = False) -> Callable[[Lo
     "a_retry_gets_the_first_answer_though_others_appended",
     "a_retry_does_not_bring_back_what_was_removed_since",
     "a_retry_does_not_bring_back_what_was_popped_since",
+    "the_answer_to_a_batch_that_was_partly_there_is_kept",
     also=("a_session_remembers_its_last_tokens",),
 )
 class TokensAreForgotten(Model):

@@ -51,10 +51,12 @@ from kit_faults.stage import (
         "ids_are_exact_from_another_backend_object",
         "ids_come_before_the_expected_last_seq",
         "info_counts_the_messages",
+        "new_ids_that_another_call_wrote_first_are_found",
         "one_message_sent_by_many_is_one_record",
         "other_contents_under_an_id_conflict",
         "other_writes_update_too",
         "pop_never_removes_what_was_updated_meanwhile",
+        "the_answer_to_a_batch_that_was_partly_there_is_kept",
         "the_new_part_of_a_replay_is_written",
         "the_order_of_keys_does_not_change_identity",
         "update_gives_a_new_digest",
@@ -69,12 +71,32 @@ class IdsAreIgnored(Model):
 
 
 @fault(
+    "new_ids_that_another_call_wrote_first_are_found",
+    also=(
+        "a_replay_costs_the_same",
+        "an_append_costs_the_same",
+        "an_append_with_a_condition_costs_the_same",
+        "an_append_with_ids_costs_the_same",
+    ),
+)
+class NewIdsAreNotLookedUp(Model):
+    async def append(self, key: SessionKey, append: Append) -> Written | Refused:
+        there = {record.id_hash for record in await self.read(key)}
+        records = [
+            change(record, id_hash=uuid4().bytes) if record.fresh and record.id_hash in there else record
+            for record in append.records
+        ]
+        return await super().append(key, change(append, records=tuple(records)))
+
+
+@fault(
     "the_new_part_of_a_replay_is_written",
     also=(
         "a_replay_costs_the_same",
         "an_append_costs_the_same",
         "an_append_with_a_condition_costs_the_same",
         "an_append_with_ids_costs_the_same",
+        "the_answer_to_a_batch_that_was_partly_there_is_kept",
     ),
 )
 class AReplayIsAllOrNothing(Model):
@@ -421,6 +443,7 @@ class KeepsIds(Model):
         "an_append_with_ids_costs_the_same",
         "an_expired_session_forgets_its_tokens",
         "lost_answers_to_rewriting_are_the_callers",
+        "the_answer_to_a_batch_that_was_partly_there_is_kept",
     ),
 )
 class IdsAreKeptAfterRemoval(KeepsIds):

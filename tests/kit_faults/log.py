@@ -129,10 +129,12 @@ class OrdersByClock(Model):
         "a_seq_is_never_reused_after_clear",
         "a_seq_is_never_reused_after_pop",
         "a_seq_is_never_reused_after_truncate",
+        "new_ids_that_another_call_wrote_first_are_found",
         "pop_of_a_corrupt_newest_removes_nothing",
         "removing_a_record_frees_its_id",
         "replace_by_nothing_empties",
         "seqs_start_at_one_and_ascend",
+        "the_answer_to_a_batch_that_was_partly_there_is_kept",
         "the_first_write_may_be_raced",
     ),
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sqlite3
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import closing
+from contextlib import closing, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +216,136 @@ def test_a_failure_past_the_bound_makes_no_noise_about_unretrieved_errors(
     with caplog.at_level(logging.WARNING):
         run(scene)
     assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_the_bound_holds_for_all_steps_of_a_write_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cancellation that came in the first step is not forgotten in the second."""
+    monkeypatch.setattr(settle, "SETTLE_SECONDS", 0.1)
+
+    async def scene() -> None:
+        async def write() -> None:
+            await asyncio.sleep(0.02)
+            await asyncio.sleep(10)
+
+        call = asyncio.ensure_future(settled(Unbroken(write())))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        done, _ = await asyncio.wait({call}, timeout=2)
+        assert done
+        assert call.cancelled()
+
+    run(scene)
+
+
+@in_each_form
+def test_a_call_that_leaves_at_the_bound_keeps_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its `finally` sees is what it has set, and not what is set where it was cancelled."""
+    monkeypatch.setattr(settle, "SETTLE_SECONDS", 0.05)
+    where: ContextVar[str] = ContextVar("where", default="outside")
+    seen: list[str] = []
+
+    async def scene() -> None:
+        write = Write()
+
+        async def call() -> None:
+            where.set("call")
+            try:
+                await settled(write.ask())
+            finally:
+                seen.append(where.get())
+
+        task = asyncio.ensure_future(call())
+        await write.begun.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        write.let.set()
+        await pause()
+
+    run(scene)
+    assert seen == ["call"]
+
+
+@in_each_form
+def test_a_write_may_settle_another_in_itself() -> None:
+    """A backend that wraps another: both are whole, and the caller leaves as cancelled."""
+
+    async def scene() -> None:
+        write = Write()
+
+        async def wrapped() -> str:
+            return await settled(write.ask())
+
+        call = asyncio.ensure_future(settled(Unbroken(wrapped())))
+        await write.begun.wait()
+        call.cancel()
+        await pause()
+        write.let.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert write.steps == ["first", "second"]
+
+    run(scene)
+
+
+def test_what_the_task_itself_finds_wrong_reaches_the_write() -> None:
+    """A future of another event loop: the write can clean up."""
+    other = asyncio.new_event_loop()
+    steps: list[str] = []
+
+    async def scene() -> None:
+        async def write() -> None:
+            try:
+                await other.create_future()
+            except RuntimeError:
+                steps.append("learned")
+                raise
+
+        with pytest.raises(RuntimeError, match="loop"):
+            await settled(Unbroken(write()))
+
+    run(scene)
+    other.close()
+    assert steps == ["learned"]
+
+
+@in_each_form
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("cancels", [False, True])
+def test_a_call_leaves_no_circle_behind(fails: bool, cancels: bool) -> None:
+    """What the caller held is free when the call is over, not when garbage is collected."""
+
+    class Held:
+        pass
+
+    async def write() -> None:
+        await asyncio.sleep(0.01)
+        if fails:
+            raise UnavailableError("away")
+
+    async def call(seen: list[weakref.ref[Held]]) -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        with suppress(UnavailableError, asyncio.CancelledError):
+            await settled(Write.form(write()))
+        assert held
+
+    async def scene() -> None:
+        seen: list[weakref.ref[Held]] = []
+        task = asyncio.ensure_future(call(seen))
+        await asyncio.sleep(0.001)
+        if cancels:
+            task.cancel()
+        await task
+        del task
+        await pause()
+        assert seen[0]() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(scene)
+    finally:
+        gc.enable()
 
 
 def test_a_wait_that_somebody_else_cancels_is_cancelled_in_the_write() -> None:

@@ -26,7 +26,6 @@ from agentstore.backend import (
     StoredInfo,
     StoredRecord,
     StoredSnapshot,
-    Unbroken,
     Written,
 )
 from agentstore.errors import ConfigurationError, UnavailableError
@@ -78,14 +77,13 @@ class PostgresBackend:
         parsed = url if isinstance(url, StoreURL) else parse_url(url or "postgresql:///")
         kind = PostgresOptions if url is None else ServerOptions
         self._options = read_options(kind, parsed, options)
-        self._owns = url is not None
         self._place = parsed.host if url is not None else type(engine or pool).__name__
         self._names = schema.Names(self._options.schema, self._options.prefix)
         self._sql = Statements(self._names)
         self._make = self._maker(parsed, engine, pool)
         self._clients = Clients(self._make, of="PostgreSQL", borrowed=None if url is not None else "pool or engine")
         self._calls = Calls(self._clients, self._options.settings())
-        self._shared = Shared(self._clients, self._calls, self._sql)
+        self._shared = Shared(self._clients, self._calls, self._sql, owned=url is not None)
         self.limits = Limits(self._options.max_message_bytes, self._options.max_append_bytes)
 
     @classmethod
@@ -114,8 +112,7 @@ class PostgresBackend:
         await self._clients.aclose()
 
     def append(self, key: SessionKey, append: Append) -> Awaitable[Written | Refused]:
-        write = self._shared.append(key, append)
-        return Unbroken(write) if self._owns else write  # others' pools may use `asyncio.timeout`
+        return self._shared.append(key, append)
 
     async def read(
         self,

@@ -361,14 +361,16 @@ CREATE FUNCTION agentstore_erase(p_session bigint) RETURNS void LANGUAGE sql AS 
   DELETE FROM agentstore_metadata WHERE session = p_session;
   DELETE FROM agentstore_session WHERE id = p_session $$;
 
+-- Whether it existed. Its expired forerunners go too; all rows are locked in one order, as those who unlink one lock them.
 CREATE FUNCTION agentstore_delete(p_hash bytea) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE s agentstore_session; now_us bigint;
+DECLARE s agentstore_session; existed boolean := false; now_us bigint := agentstore_now();
 BEGIN
-  s := agentstore_lock(p_hash);
-  now_us := agentstore_now();
-  PERFORM agentstore_erase(x.id) FROM (
-    SELECT id FROM agentstore_session WHERE hash = p_hash AND (id = s.id OR expires_at <= now_us) FOR UPDATE) x;
-  RETURN s.id IS NOT NULL;
+  FOR s IN SELECT * FROM agentstore_session WHERE hash = p_hash AND (linked OR expires_at <= now_us) ORDER BY id FOR UPDATE
+  LOOP
+    existed := existed OR (s.linked AND (s.expires_at > agentstore_now()) IS NOT FALSE);
+    PERFORM agentstore_erase(s.id);
+  END LOOP;
+  RETURN existed;
 END $$;
 
 -- One step of purge: 1 a session is gone, 0 a part of a long one, null nothing left.

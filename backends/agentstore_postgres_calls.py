@@ -9,7 +9,7 @@ import asyncpg
 
 from agentstore.errors import UnavailableError
 from agentstore_postgres_clients import Client, Clients, Connection
-from agentstore_postgres_errors import DRIVER_ERRORS, is_doubtful, translated, was_lost
+from agentstore_postgres_errors import DRIVER_ERRORS, is_doubtful, translated, was_lost, was_never_sent
 
 
 class Calls:
@@ -43,8 +43,10 @@ class Calls:
             connection = await client.take()
             try:
                 return await once(connection, writes, statement, values)
-            except asyncpg.InternalClientError:  # the server ended it while it was idle; nothing was sent
+            except asyncpg.InternalClientError as error:
                 connection.terminate()
+                if not was_never_sent(error):
+                    raise translated(error, maybe_done=writes) from error
             except UnavailableError as error:
                 if is_doubtful(error.__cause__):
                     client.renew()
@@ -79,7 +81,7 @@ async def _alone(connection: Connection, writes: bool, statement: str, values: t
         if isinstance(error, asyncio.TimeoutError):
             connection.terminate()  # it would wait for a server that is silent
         raise translated(error, maybe_done=writes) from error
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, GeneratorExit):
         connection.terminate()  # the next caller must not wait for what nobody wants
         raise
     return rows

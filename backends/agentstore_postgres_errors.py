@@ -36,18 +36,23 @@ def is_doubtful(error: BaseException | None) -> bool:
     return was_lost(error) or isinstance(error, asyncpg.ReadOnlySQLTransactionError)
 
 
+def was_never_sent(error: asyncpg.InternalClientError) -> bool:
+    """Whether the server had ended the connection while nobody used it."""
+    return str(error).startswith("cannot switch to state")
+
+
 def was_lost(error: BaseException | None) -> bool:
     """Whether the connection ended, or was given up, without an answer to what was asked."""
     if isinstance(error, asyncpg.PostgresError):
         return _state(error).startswith(_LOST)
-    return isinstance(error, (asyncpg.InterfaceError, OSError, asyncio.TimeoutError))
+    return isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, asyncio.TimeoutError))
 
 
 def translated(error: Exception, *, maybe_done: bool) -> AgentStoreError:
     """Our error for the driver's; `maybe_done` says what a lost answer would mean."""
     if isinstance(error, asyncio.TimeoutError):
         return UnavailableError("PostgreSQL did not answer in time", maybe_done=maybe_done)
-    if isinstance(error, asyncpg.DataError) or not isinstance(error, (asyncpg.PostgresError, *DRIVER_ERRORS)):
+    if isinstance(error, asyncpg.DataError) or not isinstance(error, (asyncpg.InternalClientError, *DRIVER_ERRORS)):
         return StorageError(f"PostgreSQL: {error}")
     if was_lost(error):
         return UnavailableError(f"PostgreSQL cannot be reached: {_text(error)}", maybe_done=maybe_done)

@@ -7,12 +7,13 @@ for it, but for no more than `PATIENCE`, and leave together: whoever waits for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from agentstore.backend import Unbroken
 from agentstore.errors import AgentStoreError, UnavailableError
 from agentstore_postgres_errors import DRIVER_ERRORS
 
@@ -38,10 +39,16 @@ class Lane(Generic[Call, Answer]):
 
     def __init__(
         self,
-        alone: Callable[[Call], Awaitable[Answer]],
-        together: Callable[[Sequence[Call]], Awaitable[Sequence[Answer | None]]],
+        alone: Callable[[Call], Coroutine[Any, Any, Answer]],
+        together: Callable[[Sequence[Call]], Coroutine[Any, Any, Sequence[Answer | None]]],
+        *,
+        unbroken: bool,
     ) -> None:
-        """`together` takes calls of different sessions and answers `None` for those that must be sent alone."""
+        """`together` takes calls of different sessions and answers `None` for those that must be sent alone.
+
+        `unbroken`: what was sent is waited for even where `asyncio.run` tears down all tasks.
+        """
+        self._unbroken = unbroken
         self._alone = alone
         self._together = together
         self._loop = asyncio.get_running_loop()
@@ -92,12 +99,15 @@ class Lane(Generic[Call, Answer]):
                 self._send_alone(waiting)
 
     def _send_alone(self, waiting: _Waiting[Call, Answer]) -> None:
-        task = self._loop.create_task(self._sent(self._alone(waiting.call)))
+        task = self._send(self._alone(waiting.call))
         task.add_done_callback(partial(_hand_over, waiting.answer))
 
     def _send_together(self, waiting: Sequence[_Waiting[Call, Answer]]) -> None:
-        task = self._loop.create_task(self._sent(self._together([each.call for each in waiting])))
+        task = self._send(self._together([each.call for each in waiting]))
         task.add_done_callback(partial(self._arrived, waiting))
+
+    def _send(self, sending: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        return self._loop.create_task(self._sent(Unbroken(sending) if self._unbroken else sending))
 
     def _arrived(self, waiting: Sequence[_Waiting[Call, Answer]], task: asyncio.Task[Sequence[Answer | None]]) -> None:
         error = None if task.cancelled() else task.exception()

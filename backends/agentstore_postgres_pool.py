@@ -58,16 +58,23 @@ class Pool:
 
         It is cut if it does not come back in time; `patience` is for what takes longer than other calls.
         """
+        connection: asyncpg.Connection | None
         while not self._closed:
             if self._idle:
-                unused, _ = self._idle.pop()
-                if not unused.is_closed():
-                    return self._lent(unused, patience)
-                self._made -= 1
+                connection, _ = self._idle.pop()
+                if connection.is_closed():
+                    self._made -= 1
+                    continue
+                self._busy.add(connection)
             elif self._made < self._size:
-                return self._lent(await self._new(), patience)
-            elif (connection := await self._handed()) is not None:
-                return self._lent(connection, patience)
+                connection = await self._new()
+            else:
+                connection = await self._handed()
+            if connection in self._busy:
+                self._watch_over(connection, patience or self._patience)
+                return connection
+            if connection is not None:  # it came just before a `renew`
+                connection.terminate()
         raise ClosedError("the PostgreSQL backend is closed")
 
     def give_back(self, connection: asyncpg.Connection) -> None:
@@ -126,13 +133,11 @@ class Pool:
             self._returned.clear()
             await self._returned.wait()
 
-    def _lent(self, connection: asyncpg.Connection, patience: float | None) -> asyncpg.Connection:
-        self._busy.add(connection)
-        if seconds := patience or self._patience:
-            due = self._due[connection] = self._loop.time() + seconds
+    def _watch_over(self, connection: asyncpg.Connection, patience: float | None) -> None:
+        if patience:
+            due = self._due[connection] = self._loop.time() + patience
             if self._watch is None or due < self._watch.when():
                 self._watch_until(due)
-        return connection
 
     def _watch_until(self, due: float) -> None:
         if self._watch is not None:
@@ -157,7 +162,9 @@ class Pool:
         making.add_done_callback(self._made_up)
         try:
             return await asyncio.shield(making)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if self._closed and making.cancelled():
+                raise ClosedError("the PostgreSQL backend is closed") from error
             making.add_done_callback(self._keep)
             raise
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import asyncpg
 
 import agentstore_postgres_rows as rows
-from agentstore.backend import Append, Refused, StoredRecord, Written
+from agentstore.backend import Append, Refused, StoredRecord, Unbroken, Written
 from agentstore.errors import StorageError
 from agentstore.keys import SessionKey
 from agentstore_postgres_calls import Calls
@@ -33,18 +33,18 @@ class _Lanes(NamedTuple):
 class Shared:
     """The lanes of each event loop."""
 
-    def __init__(self, clients: Clients, calls: Calls, sql: Statements) -> None:
+    def __init__(self, clients: Clients, calls: Calls, sql: Statements, *, owned: bool) -> None:
+        """`owned`: connections are ours, and have no time-outs that cancel a task."""
+        self._owned = owned
         self._clients = clients
         self._calls = calls
         self._sql = sql
         self._by_client: WeakKeyDictionary[Client, _Lanes] = WeakKeyDictionary()
 
-    async def append(self, key: SessionKey, append: Append) -> Written | Refused:
+    def append(self, key: SessionKey, append: Append) -> Awaitable[Written | Refused]:
         """As the waist has it."""
-        turn = key, append
-        if not rows.is_shared(append):
-            return await self._append(turn)
-        return await (await self._lanes()).appends.do(key.hash, turn)
+        write = self._in_line(key, append)
+        return Unbroken(write) if self._owned else write
 
     async def newest(self, key: SessionKey, after: int, before: int, limit: int) -> Records:
         """The last records with `after < seq < before`, ascending."""
@@ -52,6 +52,12 @@ class Shared:
         if limit > FEW:
             return await self._read(place)
         return await (await self._lanes()).reads.do(key.hash, place)
+
+    async def _in_line(self, key: SessionKey, append: Append) -> Written | Refused:
+        turn = key, append
+        if not rows.is_shared(append):
+            return await self._append(turn)
+        return await (await self._lanes()).appends.do(key.hash, turn)
 
     async def _append(self, turn: rows.Turn) -> Written | Refused:
         key, append = turn
@@ -91,7 +97,7 @@ class Shared:
             len(heads),
             rows.size(append.records),
         )
-        first, version, begun = found[0]
+        first, version, begun, *_ = found[0]
         return (
             rows.answer(begun)
             if first is None
@@ -114,6 +120,9 @@ class Shared:
         client = await self._clients.here()
         lanes = self._by_client.get(client)
         if lanes is None:
-            lanes = _Lanes(Lane(self._append, self._append_all), Lane(self._read, self._read_all))
+            lanes = _Lanes(
+                Lane(self._append, self._append_all, unbroken=self._owned),
+                Lane(self._read, self._read_all, unbroken=False),
+            )
             self._by_client[client] = lanes
         return lanes

@@ -9,7 +9,8 @@ _ALIVE = "linked AND (expires_at > (extract(epoch FROM clock_timestamp()) * 1000
 
 # The turn of a session that lives: its ids are new and it has no condition. `agentstore_append` does the same in twice
 # the time, and does it here where the session must begin. An id that is there all the same breaks the unique index.
-# The clock is read in a sub-select of the row: once, and anew when the row was waited for.
+# First the row is locked: the wait may be long, and the clock is read behind it. The last two columns have asyncpg
+# learn the types that are in the record before them.
 _APPEND_NEW = f"""
 WITH turn AS (
   UPDATE agentstore_session s SET
@@ -18,7 +19,7 @@ WITH turn AS (
     (updated_at, minute, expires_at) = (
       SELECT n.now_us, n.now_us / 60000000, coalesce(n.now_us + $6::bigint, s.expires_at)
       FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 0 * s.calls AS now_us OFFSET 0) n)
-  WHERE s.hash = $1 AND s.{_ALIVE}
+  WHERE s.id = (SELECT k.id FROM agentstore_session k WHERE k.hash = $1 AND k.linked FOR NO KEY UPDATE) AND s.{_ALIVE}
   RETURNING s.id, s.last_seq - $10::int AS last, s.snapshot_version AS version, s.updated_at),
 record AS (
   INSERT INTO agentstore_message (session, seq, created_at, id_hash, digest, format, payload)
@@ -26,7 +27,8 @@ record AS (
   FROM turn t CROSS JOIN unnest($7::bytea[], $8::bytea[]) WITH ORDINALITY AS r (head, payload, at))
 SELECT (SELECT t.last + 1 FROM turn t), (SELECT t.version FROM turn t),
   CASE WHEN NOT EXISTS (SELECT FROM turn) THEN agentstore_append(
-    $1, $2, $3, $4, $5, false, NULL, $6, $7, array_fill($9::text, ARRAY[$10::int]), $8, $11, NULL, NULL, NULL, NULL) END
+      $1, $2, $3, $4, $5, false, NULL, $6, $7, array_fill($9::text, ARRAY[$10::int]), $8, $11, NULL, NULL, NULL, NULL)
+    END, NULL::int[], NULL::bigint[]
 """
 
 # A sub-select makes the session a constant: so the primary key gives the order from either end, and the limit stops it.

@@ -20,6 +20,13 @@ from agentstore_postgres import PostgresBackend
 
 MANY = 24
 
+SLOW = """
+CREATE FUNCTION "{schema}".slow() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$;
+CREATE TRIGGER slow BEFORE INSERT ON "{schema}".agentstore_message FOR EACH STATEMENT
+EXECUTE FUNCTION "{schema}".slow()
+"""
+
 
 @pytest.fixture
 def schema() -> Generator[str]:
@@ -229,3 +236,37 @@ def test_sixteen_writers_of_one_session_come_one_after_another(schema: str) -> N
             assert sorted(pairs) == sorted([(f"{number}1", f"{number}2") for number in range(4)] * 16)
 
     run(main())
+
+
+def test_turns_that_share_a_statement_are_settled_when_all_is_torn_down(schema: str) -> None:
+    """`asyncio.run` cancels every task when `main` returns: the callers leave when their turns are there."""
+    left: list[int] = []
+
+    async def call(chat: SessionHistory) -> None:
+        try:
+            await chat.append(said("last"))
+        finally:
+            left.append(len(await asyncpg_rows(schema)))
+
+    async def asyncpg_rows(schema: str) -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(server_url())
+        rows: list[asyncpg.Record] = await connection.fetch(f'SELECT FROM "{schema}".agentstore_message')
+        await connection.close()
+        return rows
+
+    async def main() -> None:
+        store = HistoryStore(PostgresBackend(server_url(), schema=schema))
+        sessions = [store.session(str(number)) for number in range(MANY)]
+        for chat in sessions:
+            await chat.append(said("first"))
+        connection = await asyncpg.connect(server_url())
+        await connection.execute(SLOW.format(schema=schema))
+        await connection.close()
+        tasks.extend(asyncio.ensure_future(call(chat)) for chat in sessions)
+        await asyncio.sleep(0.1)
+
+    tasks: list[asyncio.Task[None]] = []
+    asyncio.run(main())
+    assert all(task.cancelled() for task in tasks)
+    assert left[-1] == 2 * MANY
+    assert min(left[1:]) == 2 * MANY  # the first was alone, and was sent before the others

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,13 +22,19 @@ from tcp_proxy import Proxy, proxied
 
 import agentstore_postgres
 import agentstore_postgres_pool
+import agentstore_postgres_rows as rows
 from agentstore import (
+    ClosedError,
     ConfigurationError,
     HistoryStore,
     SessionHistory,
     StorageError,
     UnavailableError,
+    open_store,
 )
+from agentstore.backend import Append, Written
+from agentstore.settle import settled
+from agentstore.testing.faults import records_of
 from agentstore.testing.scenes import heard, named, said
 from agentstore_postgres import PostgresBackend
 
@@ -302,6 +310,88 @@ def test_a_writer_waits_in_line_for_a_bounded_time(schema: str) -> None:
                 await chat.append(said("a"))
             assert not caught.value.maybe_done
             assert await heard(chat) == ["first"]
+
+    run(main())
+
+
+def test_a_session_that_expires_while_a_writer_waits_is_begun_anew(schema: str) -> None:
+    """The expiry is looked at behind the wait, also where the other writer changed nothing (B14)."""
+
+    async def main() -> None:
+        async with chatting(schema) as chat:
+            await chat.expire(datetime.now(timezone.utc) + timedelta(seconds=0.5))
+            async with locked(schema, chat):
+                writing = asyncio.ensure_future(chat.append(said("late")))
+                await asyncio.sleep(1)
+            assert (await writing).seqs == [1]
+            assert await heard(chat) == ["late"]
+
+    run(main())
+
+
+def test_a_turn_that_another_writer_begins_the_session_with_is_found(schema: str) -> None:
+    """Both begin it with the same message at once: the second finds a part of its turn there."""
+
+    async def main() -> None:
+        async with chatting(schema) as chat:
+            await chat.delete()
+            backend, records = PostgresBackend(server_url(), schema=schema), records_of(said("a", "b"))
+            connection = await asyncpg.connect(server_url())
+            transaction = connection.transaction()
+            await transaction.start()
+            arguments = (*rows.names(chat.key), bytes(16), False, None, None, *rows.columns(records[1:]), 1)
+            await connection.fetch(backend._sql.append, *arguments, None, None, None, None)
+            writing = asyncio.ensure_future(settled(backend.append(chat.key, Append(records, bytes(15) + b"1"))))
+            await asyncio.sleep(0.2)
+            await transaction.commit()
+            answer = await writing
+            assert isinstance(answer, Written)
+            assert (answer.written, answer.seqs[1]) == (1, 1)
+            assert await heard(chat) == ["b", "a"]
+            await connection.close()
+            await backend.aclose()
+
+    run(main())
+
+
+def test_closing_while_a_connection_is_made_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer yet: whoever waits for it gets an error, not a cancellation."""
+    monkeypatch.setattr(agentstore_postgres_pool, "CLOSE_SECONDS", 0.1)
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            store = open_store(f"postgresql://u:p@127.0.0.1:{silent.getsockname()[1]}/d?sslmode=disable")
+            calls = [asyncio.ensure_future(call) for call in (store.session("s").append(said("a")), store.ping())]
+            await asyncio.sleep(0.2)
+            await store.aclose()
+            for outcome in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(outcome, ClosedError)
+
+    run(main())
+
+
+def test_a_connection_handed_over_before_a_failover_is_not_used(schema: str) -> None:
+    """Whoever waited for it when all connections were given up gets a new one, and never more than there may be."""
+
+    async def main() -> None:
+        made: list[asyncpg.Connection] = []
+
+        async def connect() -> asyncpg.Connection:
+            made.append(await asyncpg.connect(server_url()))
+            return made[-1]
+
+        pool = agentstore_postgres_pool.Pool(connect, size=1, timeout=5, patience=None)
+        first = await pool.take()
+        waiting = asyncio.ensure_future(pool.take())
+        await asyncio.sleep(0)
+        pool.give_back(first)  # it is handed over
+        pool.renew()
+        second = await waiting
+        assert second is not first
+        assert first.is_closed()
+        pool.give_back(second)
+        await pool.close()
+        assert len(made) == 2
 
     run(main())
 

@@ -51,7 +51,7 @@ def encode_batch(codec: Codec, messages: Sequence[Any], limits: Limits, *, idemp
             order.append(ids[id(message)])
             continue
         try:
-            message_id, record = _encode(codec, find_id, message, call, position, idempotency_key)
+            message_id, record = _encode(codec, find_id, message, call + position, position, idempotency_key)
         except UnsupportedValueError as error:
             raise UnsupportedValueError(f"message {position} of the batch: {error}") from error
         if len(record.payload) > limits.message_bytes:
@@ -76,7 +76,7 @@ def give_ids(codec: Codec, messages: Sequence[Any], idempotency_key: str | None)
     call = new_call()
     for position, message in enumerate(messages):
         if find_id(message) is None:
-            codec.assign_id(message, _new_id(call, position, idempotency_key))
+            codec.assign_id(message, _new_id(call + position, position, idempotency_key))
     return True
 
 
@@ -141,30 +141,32 @@ def check_total(records: Iterable[Record], limits: Limits) -> None:
         )
 
 
-def _new_id(call: int, position: int, idempotency_key: str | None) -> str:
-    return f"{call + position:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
+def _new_id(number: int, position: int, idempotency_key: str | None) -> str:
+    return f"{number:032x}" if idempotency_key is None else derived_id(idempotency_key, position)
 
 
 def _encode(
     codec: Codec,
     find_id: Callable[[Any], str | None] | None,
     message: Any,
-    call: int,
+    number: int,
     position: int,
     idempotency_key: str | None,
 ) -> tuple[str, Record]:
     """The message's id and record; one without an id gets the new one, which is `fresh` if it was made at random."""
-    given = False
+    new_id, has_place = None, True
     if find_id is not None and find_id(message) is None:
-        given = codec.assign_id(message, _new_id(call, position, idempotency_key))
+        new_id = _new_id(number, position, idempotency_key)
+        has_place = codec.assign_id(message, new_id)
     message_id, identity, payload = codec.encode(message)
     if message_id is None:
-        given, message_id = True, _new_id(call, position, idempotency_key)
-        if codec.assign_id(message, message_id):
+        message_id = new_id = new_id or _new_id(number, position, idempotency_key)
+        if has_place and codec.assign_id(message, message_id):
             _, identity, payload = codec.encode(message)
     if type(message_id) is not str or type(payload) is not bytes:
         raise TypeError(f"the codec {codec.format!r} must give a str or None as id, and bytes as payload")
     if not message_id:
         raise ValueError("a message has an empty message_id; nothing was written")
-    fresh = given and idempotency_key is None
-    return message_id, Record(hash_id(message_id), digest(identity), codec.format, payload, fresh)
+    fresh = message_id == new_id and idempotency_key is None
+    id_hash = number.to_bytes(16, "big") if fresh else hash_id(message_id)
+    return message_id, Record(id_hash, digest(identity), codec.format, payload, fresh)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import msgspec
+
 from agentstore.keys import SessionKey
 from agentstore.session import AgentSession
 
@@ -15,8 +17,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _LONGEST_TTL = timedelta(days=365_000) // _MICROSECOND
 
 
-@dataclass(frozen=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True):
     """The answer to `append` and `replace`."""
 
     seqs: list[int]
@@ -27,8 +28,7 @@ class Appended:
     """The current version of the session's snapshot, `None` where it has none."""
 
 
-@dataclass(frozen=True)
-class StoredMessage:
+class StoredMessage(msgspec.Struct, frozen=True):
     """A message with what the store knows about it."""
 
     seq: int
@@ -73,7 +73,7 @@ class Snapshot:
 
 def to_datetime(microseconds: int) -> datetime:
     """The aware UTC time for microseconds since 1970."""
-    return _EPOCH + timedelta(microseconds=microseconds)
+    return _EPOCH + timedelta(0, 0, microseconds)
 
 
 def to_microseconds(time: datetime) -> int:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -185,15 +184,11 @@ class StoreSession:
     def _history(self, source_id: str) -> SessionHistory:
         return self.store.session(self.session_id, source_id=source_id, namespace=self.namespace, codec=_codec)
 
-    @contextmanager
-    def _open(self) -> Iterator[SessionHistory]:
+    def _open(self) -> _Open:
         """The session's history; raises the SDK's `RuntimeError` where session or store is closed."""
         if self._closed:
             raise RuntimeError(f"{type(self).__name__} is closed")
-        try:
-            yield self._chat
-        except ClosedError as error:
-            raise RuntimeError(f"{type(self).__name__} is closed") from error
+        return _Open(self._chat)
 
     async def _read(self, chat: SessionHistory, limit: int) -> list[Any]:
         """The items of the newest records that hold so many."""
@@ -230,6 +225,22 @@ class StoreSession:
         await self._history(self.source_id + ASIDE).append([stored.message])
         if await swap(chat, stored.seq, [], stored.seq):
             _logger.warning("moved to source %r: item %d of session %s", self.source_id + ASIDE, stored.seq, chat.key)
+
+
+class _Open:
+    """Closed stores raise what the SDK's sessions do. A class, since `contextmanager` costs as much as a look-up."""
+
+    __slots__ = ("_chat",)
+
+    def __init__(self, chat: SessionHistory) -> None:
+        self._chat = chat
+
+    def __enter__(self) -> SessionHistory:
+        return self._chat
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ClosedError):
+            raise RuntimeError("the store of this session is closed") from error
 
 
 async def _check_newest(chat: SessionHistory, seq: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from agentstore import values
+from agentstore import untagged, values
 from agentstore.adapters.downcast import downcast, log_downcast
 from agentstore.adapters.openai_agents_messages import FORMAT
 from agentstore.codec import Encoded
@@ -31,8 +31,10 @@ class ItemCodec:
     def encode(self, obj: Given | Unreadable, /) -> Encoded:
         if isinstance(obj, Unreadable):
             return Encoded(None, obj.payload, obj.payload)
-        tagged = _tagged(obj.item)
-        return Encoded(None, values.canonical(tagged), values.plain_json(tagged))
+        payload = untagged.dump(obj.item) if type(obj.item) is dict else None
+        if payload is None:
+            payload = values.plain_json(_tagged(obj.item))
+        return Encoded(None, payload, payload)  # each gets an id of its own, so that only a retry looks at its identity
 
     def decode(self, payload: bytes, /) -> Any:
         try:

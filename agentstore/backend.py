@@ -100,6 +100,12 @@ class Append(msgspec.Struct, frozen=True):
     ttl: int | None = None
     """Microseconds: the session expires this long after now. `None`: its expiry stays."""
 
+    def is_new(self) -> bool:
+        """Whether it has messages, all ids were made just now, and no condition can refuse it: as nearly every turn."""
+        if self.retry or self.snapshot is not None or self.expected_last is not None or not self.records:
+            return False
+        return all(record.fresh for record in self.records)
+
 
 class Replace(msgspec.Struct, frozen=True):
     """A new tail: the records that take the place of every record with a seq above `after`."""

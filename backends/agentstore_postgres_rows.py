@@ -43,12 +43,11 @@ def is_shared(append: Append) -> bool:
     return not conditional and 0 < len(append.records) <= SMALL
 
 
-def is_new(append: Append) -> bool:
-    """Whether nothing could be in its way but a session that must begin first: its ids were made just now."""
-    if not is_shared(append):
+def is_plain(append: Append) -> bool:
+    """Whether one plain statement writes it, if its session lives: it is small and new, and has one format."""
+    if len(append.records) > SMALL or not append.is_new():
         return False
-    format = append.records[0].format
-    return all(record.fresh and record.format == format for record in append.records)
+    return len({record.format for record in append.records}) == 1
 
 
 def together(turns: Sequence[Turn]) -> tuple[Any, ...]:

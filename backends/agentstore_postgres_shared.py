@@ -61,7 +61,7 @@ class Shared:
 
     async def _append(self, turn: rows.Turn) -> Written | Refused:
         key, append = turn
-        if rows.is_new(append) and (await self._clients.here()).direct:
+        if rows.is_plain(append) and (await self._clients.here()).direct:
             try:
                 return await self._append_new(key, append)
             except StorageError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from agentstore.backend import (
-    ANSWERS_KEPT,
     Append,
     Current,
     Plan,
@@ -17,11 +17,13 @@ from agentstore.backend import (
     Replace,
     SnapshotWrite,
     Written,
+    activity_minute,
     plan_append,
 )
 from agentstore.errors import StorageError
 from agentstore.keys import SessionKey
-from agentstore_sqlite_rows import SAVE_SNAPSHOT, TOP, Change, Found, begin, find_all, many, now, touch
+from agentstore_sqlite_answers import note, noted, remembered
+from agentstore_sqlite_rows import SAVE_SNAPSHOT, SET_MINUTE, TOP, Change, Found, begin, find_all, many, now, touch
 
 ROWS_TOGETHER = 128
 """Most messages that one statement inserts."""
@@ -35,8 +37,15 @@ NEWEST = """
     WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1
 """
 INSERT = "INSERT INTO message (id, id_hash, digest, created_at, format, payload) VALUES {}"
-ANSWER = "SELECT answer FROM answer WHERE session = ? AND token = ?"
-REMEMBER = "INSERT OR REPLACE INTO answer (session, slot, token, answer) VALUES {}"
+ROW = "(?, ?, ?, ?, ?, CAST(? AS TEXT))"
+FIND_ONE = """
+    SELECT id, last_seq, calls, answers, minute, expires_at, (SELECT version FROM snapshot n WHERE n.session = s.id)
+    FROM session s WHERE hash = ?
+"""
+TOUCH_ONE = """
+    UPDATE session SET last_seq = ?, count = count + ?, bytes = bytes + ?, calls = calls + 1, answers = ?,
+        updated_at = ?, expires_at = ? WHERE id = ?
+"""
 
 Row = tuple[int, bytes, bytes, int, str, bytes]
 KnownIds = Mapping[tuple[int, bytes], tuple[int, bytes]]  # session row and id hash: seq and digest
@@ -66,6 +75,8 @@ class Write(msgspec.Struct, frozen=True):
 
 def append_all(connection: sqlite3.Connection, works: Sequence[Appending]) -> list[Written | Refused]:
     """Do the appends one after another, those to different sessions at once."""
+    if len(works) == 1 and works[0].append.is_new() and (written := _append_new(connection, *works)):
+        return [written]
     return [answer for some in _rounds(works) for answer in _append_round(connection, some)]
 
 
@@ -115,10 +126,7 @@ def write_all(connection: sqlite3.Connection, writes: Sequence[Write]) -> None:
     for write in writes:
         if write.snapshot:
             connection.execute(SAVE_SNAPSHOT, (write.found.id, write.snapshot.format, write.snapshot.payload))
-    touch(connection, *map(_change, writes))
-    remembered = [value for write in writes if write.token for value in _answer(write, write.token)]
-    if remembered:
-        connection.execute(many(REMEMBER, "(?, ?, ?, ?)", len(remembered) // 4), remembered)
+    touch(connection, *[_change(connection, write) for write in writes])
 
 
 def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
@@ -126,7 +134,36 @@ def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
     for start in range(0, len(rows), ROWS_TOGETHER):
         some = rows[start : start + ROWS_TOGETHER]
         values = [value for row in some for value in row]
-        connection.execute(many(INSERT, "(?, ?, ?, ?, ?, CAST(? AS TEXT))", len(some)), values)
+        connection.execute(many(INSERT, ROW, len(some)), values)
+
+
+def _append_new(connection: sqlite3.Connection, work: Appending) -> Written | None:
+    """Append new messages to a session that lives, in the fewest steps.
+
+    `None`, and no change, where there is more to it.
+    """
+    append, count, moment = work.append, len(work.append.records), now()
+    row = connection.execute(FIND_ONE, (work.key.hash,)).fetchone() if count <= ROWS_TOGETHER else None
+    if row is None:
+        return None
+    session, last_seq, calls, answers, minute, expires_at, version = row
+    first = last_seq + 1
+    if (expires_at is not None and expires_at <= moment) or last_seq + count >= TOP:
+        return None
+    values: list[Any] = []
+    for place, r in enumerate(append.records, (session << 32) + first):
+        values += (place, r.id_hash, r.digest, moment, r.format, r.payload)
+    try:
+        connection.execute(many(INSERT, ROW, count), values)
+    except sqlite3.IntegrityError:  # another call with the same objects wrote them first
+        return None
+    answers = noted(answers, calls, append.token, first, count, version or 0)
+    ends = expires_at if append.ttl is None else moment + append.ttl
+    size = sum([len(record.payload) for record in append.records])
+    connection.execute(TOUCH_ONE, (last_seq + count, count, size, answers, moment, ends, session))
+    if minute != activity_minute(moment):
+        connection.execute(SET_MINUTE, (activity_minute(moment), session))
+    return Written(list(range(first, first + count)), count, version or 0)
 
 
 def _rounds(works: Sequence[Appending]) -> Iterator[list[Appending]]:
@@ -154,8 +191,8 @@ def _decide(
     connection: sqlite3.Connection, found: Found | None, work: Appending, known: KnownIds
 ) -> Write | Written | Refused:
     key, append = work.key, work.append
-    if append.retry and found and (row := connection.execute(ANSWER, (found.id, append.token)).fetchone()):
-        return msgspec.msgpack.decode(row[0], type=Written)
+    if append.retry and found and (answer := remembered(connection, found, append.token)):
+        return answer
     current = current_state(connection, found, append, known)
     plan = plan_append(append, current)
     if isinstance(plan, Refused):
@@ -163,11 +200,7 @@ def _decide(
     return planned(found or begin(connection, key, key.hash, append.ttl), append, plan, current)
 
 
-def _change(write: Write) -> Change:
+def _change(connection: sqlite3.Connection, write: Write) -> Change:
     size = sum([len(record.payload) for record in write.new])
-    last_seq, calls = write.found.last_seq + len(write.new), int(write.token is not None)
-    return Change(write.found, last_seq, len(write.new), size, calls, write.ttl)
-
-
-def _answer(write: Write, token: bytes) -> tuple[int, int, bytes, bytes]:
-    return write.found.id, write.found.calls % ANSWERS_KEPT, token, msgspec.msgpack.encode(write.answer)
+    answers = note(connection, write.found, write.token, write.answer) if write.token else None
+    return Change(write.found, write.found.last_seq + len(write.new), len(write.new), size, answers, write.ttl)

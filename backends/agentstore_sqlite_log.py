@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import starmap
 
 import msgspec
 
@@ -59,10 +60,10 @@ def read(
 ) -> list[StoredRecord]:
     bounds = min(after, TOP), TOP if before is None else min(before, TOP)
     values = key.hash, now(), *bounds, -1 if limit is None else min(limit, TOP)
-    rows = connection.execute(READ_NEWEST if newest else READ_OLDEST, values).fetchall()
+    records = list(starmap(StoredRecord, connection.execute(READ_NEWEST if newest else READ_OLDEST, values).fetchall()))
     if newest:
-        rows.reverse()
-    return [StoredRecord(*row) for row in rows]
+        records.reverse()
+    return records
 
 
 def truncate(connection: sqlite3.Connection, key: SessionKey, after: int | None, before: int | None) -> int:
@@ -119,6 +120,6 @@ def link(connection: sqlite3.Connection, session: int, key: SessionKey, ttl: int
     start, end = session << 32, (session + 1) << 32
     newest = connection.execute(NEWEST, (start, end)).fetchone()
     count, size = connection.execute(MEASURE, (start, end)).fetchone()
-    row = Found(session, newest[0] if newest else 0, 0, activity_minute(moment), 0, None)
+    row = Found(session, newest[0] if newest else 0, 0, b"", activity_minute(moment), 0, None)
     touch(connection, Change(row, count=count, size=size))
     return True

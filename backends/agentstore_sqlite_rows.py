@@ -14,7 +14,7 @@ from agentstore.keys import SessionKey
 
 TOP = 1 << 32  # one above the highest seq
 FIND = """
-    SELECT s.hash, s.id, s.last_seq, s.calls, s.minute, s.expires_at, n.version, n.format
+    SELECT s.hash, s.id, s.last_seq, s.calls, s.answers, s.minute, s.expires_at, n.version, n.format
     FROM session s LEFT JOIN snapshot n ON n.session = s.id WHERE s.hash IN ({})
 """
 BEGIN = """
@@ -24,7 +24,8 @@ BEGIN = """
 UNLINK = "UPDATE session SET hash = NULL WHERE id = ?"
 TOUCH = """
     UPDATE session SET last_seq = v.column2, count = count + v.column3, bytes = bytes + v.column4,
-        calls = calls + v.column5, updated_at = v.column6, expires_at = coalesce(v.column7, expires_at)
+        calls = calls + v.column5, answers = coalesce(v.column6, answers), updated_at = v.column7,
+        expires_at = coalesce(v.column8, expires_at)
     FROM (VALUES {}) v WHERE id = v.column1
 """
 SET_MINUTE = "UPDATE session SET minute = ? WHERE id = ?"  # it stands in an index: written only when it changes
@@ -48,6 +49,8 @@ class Found(msgspec.Struct, frozen=True):
     id: int
     last_seq: int
     calls: int
+    answers: bytes
+    """To the last appends: see `agentstore_sqlite_answers`."""
     minute: int
     snapshot_version: int
     snapshot_format: str | None
@@ -70,7 +73,8 @@ class Change(msgspec.Struct, frozen=True):
     last_seq: int | None = None
     count: int = 0
     size: int = 0
-    calls: int = 0
+    answers: bytes | None = None
+    """With the answer to one more call."""
     ttl: int | None = None
 
 
@@ -83,11 +87,11 @@ def find_all(connection: sqlite3.Connection, keys: Sequence[SessionKey]) -> dict
     """As `find`, by the keys' hashes."""
     living: dict[bytes, Found] = {}
     for row in connection.execute(many(FIND, "?", len(keys)), [key.hash for key in keys]).fetchall():
-        hash, session, last_seq, calls, minute, expires_at, version, format = row
+        hash, session, last_seq, calls, answers, minute, expires_at, version, format = row
         if expires_at is not None and expires_at <= now():
             connection.execute(UNLINK, (session,))
         else:
-            living[hash] = Found(session, last_seq, calls, minute, version or 0, format)
+            living[hash] = Found(session, last_seq, calls, answers, minute, version or 0, format)
     return living
 
 
@@ -98,17 +102,17 @@ def begin(connection: sqlite3.Connection, key: SessionKey, hash: bytes | None, t
     row = (hash, key.namespace, key.source_id, key.session_id, moment, moment, activity_minute(moment), expires_at)
     session = connection.execute(BEGIN, row).lastrowid
     assert session is not None
-    return Found(session, 0, 0, activity_minute(moment), 0, None)
+    return Found(session, 0, 0, b"", activity_minute(moment), 0, None)
 
 
 def touch(connection: sqlite3.Connection, *changes: Change) -> None:
     """Bring the rows of different sessions up to date."""
     moment = now()
-    values: list[int | None] = []
-    for found, last_seq, count, size, calls, ttl in map(msgspec.structs.astuple, changes):
-        expires_at = None if ttl is None else moment + ttl
-        values += (found.id, found.last_seq if last_seq is None else last_seq, count, size, calls, moment, expires_at)
-    connection.execute(many(TOUCH, "(?, ?, ?, ?, ?, ?, ?)", len(changes)), values)
+    values: list[int | bytes | None] = []
+    for found, last_seq, count, size, answers, ttl in map(msgspec.structs.astuple, changes):
+        last, expires_at = found.last_seq if last_seq is None else last_seq, None if ttl is None else moment + ttl
+        values += (found.id, last, count, size, int(answers is not None), answers, moment, expires_at)
+    connection.execute(many(TOUCH, "(?, ?, ?, ?, ?, ?, ?, ?)", len(changes)), values)
     minute = activity_minute(moment)
     if moved := [(minute, change.found.id) for change in changes if change.found.minute != minute]:
         connection.executemany(SET_MINUTE, moved)

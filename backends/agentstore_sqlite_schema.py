@@ -72,6 +72,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """,
         "CREATE TABLE metadata (session INTEGER PRIMARY KEY, payload TEXT NOT NULL)",
     ),
+    (  # the answers to the last appends move into the session's row; the few that were remembered are given up
+        "ALTER TABLE session ADD COLUMN answers BLOB NOT NULL DEFAULT x''",
+        "DROP TABLE answer",
+        """
+        CREATE TABLE answer (
+            session INTEGER NOT NULL,
+            slot INTEGER NOT NULL,
+            seqs BLOB NOT NULL,
+            PRIMARY KEY (session, slot)
+        ) WITHOUT ROWID
+        """,
+    ),
 )
 
 

@@ -13,6 +13,7 @@ from agentstore.messages import Content
 
 _SHALLOW = 20
 """What is nested deeper is left to the walk that tags."""
+_BACKSLASH, _DOLLAR = ord("\\"), ord("$")
 _LEAST_INT, _GREATEST_INT = -(2**63), 2**63 - 1
 
 _shape = methodcaller("shape")  # in C, unlike a function
@@ -28,8 +29,8 @@ def dump(value: dict[str, Any]) -> bytes | None:
         data = _encode(value)
     except UnicodeEncodeError:  # a lone surrogate
         return None
-    # To look for the one byte first is quicker.
-    odd = (b"\\" in data and b"\\u0000" in data) or (b"$" in data and b'"$dict"' in data)
+    # To look for one byte first, as a number, is quick.
+    odd = (_BACKSLASH in data and b"\\u0000" in data) or (_DOLLAR in data and b'"$dict"' in data)
     return None if odd else data
 
 

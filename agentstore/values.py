@@ -42,6 +42,9 @@ _ODD = re.compile("[%\x00\ud800-\udfff]")
 _ESCAPED = re.compile("%(25|00|u[0-9A-F]{4})")
 _OFFSET = re.compile(r"([+-])(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{6}))?)?$")
 
+DOLLAR = ord("$")
+"""Begins every tag."""
+
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
@@ -56,8 +59,8 @@ def load(data: bytes) -> Any:
     """The value that `dump` was given; raises `ValueError` for anything that `dump` does not write."""
     try:
         value = _decode(data)
-        # Without a "$ there is no tag anywhere, and the walk is saved; to look for the one byte first is quicker.
-        return untag(value) if b"$" in data and b'"$' in data else value
+        # Without a "$ there is no tag anywhere, and the walk is saved. To look for one byte, as a number, is quick.
+        return untag(value) if DOLLAR in data and b'"$' in data else value
     except msgspec.DecodeError as error:
         raise ValueError(f"not readable as JSON: {error}") from error
     except RecursionError:
@@ -72,7 +75,7 @@ def plain_json(tagged: object) -> bytes:
 def canonical(tagged: object) -> bytes:
     """A tagged value as JSON with sorted keys: equal for equal values, whatever the order of their keys."""
     data = on_any_stack(_encode_sorted, tagged)
-    if b"$" in data and b'"$dict"' in data:
+    if DOLLAR in data and b'"$dict"' in data:
         return on_any_stack(_encode_sorted, on_any_stack(_sorted_pairs, tagged))
     return data
 

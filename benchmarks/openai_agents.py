@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from agents import SQLiteSession
-from agents.extensions.memory import SQLAlchemySession
+from agents.extensions.memory import RedisSession, SQLAlchemySession
+from redis.asyncio import Redis
 
 from agentstore import open_store
 from agentstore.adapters.openai_agents import StoreSession
 from benchmarks.postgres_peers import engine_of
 from benchmarks.postgres_server import new_database
+from benchmarks.redis_server import new_server
 from benchmarks.report import Goal, Report, milliseconds
 from benchmarks.sample import Shape, turn_shapes
 from benchmarks.timing import Contender, Rounds, by_turns, medians, ratio
@@ -40,6 +42,7 @@ def run(folder: Path, quick: bool) -> Report:
     report = Report(f"OpenAI Agents SDK: a turn of four items on a session of {LONG:,}, and a load of {LOADED:,}")
     _add(report, "SQLite", "SQLiteSession", asyncio.run(_on_sqlite(folder, rounds)))
     _add(report, "PostgreSQL", "SQLAlchemySession", asyncio.run(_on_postgres(new_database("openai"), rounds)))
+    _add(report, "Redis", "RedisSession", asyncio.run(_on_redis(new_server(), rounds)))
     return report
 
 
@@ -80,6 +83,16 @@ async def _on_postgres(url: str, rounds: int) -> tuple[Rounds, Rounds]:
             rounds,
         )
     await engine.dispose()
+    return measured
+
+
+async def _on_redis(url: str, rounds: int) -> tuple[Rounds, Rounds]:
+    client: Any = Redis.from_url(url)
+    async with open_store(url) as store:
+        measured = await _measure(
+            lambda name: StoreSession(store, name), lambda name: RedisSession(name, redis_client=client), rounds
+        )
+    await client.aclose()
     return measured
 
 

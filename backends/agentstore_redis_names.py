@@ -128,12 +128,13 @@ def packed_whole(record: StoredRecord) -> bytes:
 def unpacked(rows: Sequence[bytes]) -> list[StoredRecord]:
     """Records as they are kept."""
     records: list[StoredRecord] = []
+    head, unpack = _HEAD.size, _HEAD.unpack_from
     for row in rows:
-        if len(row) < _HEAD.size:
+        if len(row) < head:
             raise CorruptRecordError("what stands between the session's records is not agentstore's")
-        seq, created, id_hash, digest, length = _HEAD.unpack_from(row)
-        end = _HEAD.size + length
-        records.append(StoredRecord(seq, created, id_hash, digest, text(row[_HEAD.size : end]), row[end:]))
+        seq, created, id_hash, digest, length = unpack(row)
+        end = head + length
+        records.append(StoredRecord(seq, created, id_hash, digest, text(row[head:end]), row[end:]))
     return records
 
 

@@ -354,6 +354,30 @@ def test_a_turn_that_another_writer_begins_the_session_with_is_found(schema: str
     run(main())
 
 
+def test_a_deletion_locks_an_expired_forerunner_first(schema: str) -> None:
+    """As a writer does that finds it expired and goes on to what another began: so neither can wait for the other."""
+
+    async def main() -> None:
+        async with chatting(schema) as chat:
+            await chat.expire(datetime.now(timezone.utc) - timedelta(seconds=1))
+            await chat.append(said("begun anew"))
+            lock = f'SELECT FROM "{schema}".agentstore_session WHERE hash = $1 AND linked = $2 FOR NO KEY UPDATE'
+            writer = await asyncpg.connect(server_url())
+            transaction = writer.transaction()
+            await transaction.start()
+            await writer.execute("SET LOCAL lock_timeout = '1s'")
+            await writer.execute(lock, chat.key.hash, False)
+            deleting = asyncio.ensure_future(chat.delete())
+            await asyncio.sleep(0.2)
+            await writer.execute(lock, chat.key.hash, True)
+            await transaction.rollback()
+            await deleting
+            assert await heard(chat) == []
+            await writer.close()
+
+    run(main())
+
+
 def test_closing_while_a_connection_is_made_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not answer yet: whoever waits for it gets an error, not a cancellation."""
     monkeypatch.setattr(agentstore_postgres_pool, "CLOSE_SECONDS", 0.1)

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -272,10 +271,10 @@ class SessionHistory:
 
     async def _encoded(self, messages: Iterable[Any], idempotency_key: str | None = None) -> Batch:
         given = check_messages(messages)
-        encode = partial(encode_batch, self._codec, given, self._log.limits, idempotency_key=idempotency_key)
+        arguments = self._codec, given, self._log.limits
         if len(given) < _MANY or not give_ids(self._codec, given, idempotency_key):
-            return encode()
-        return await asyncio.to_thread(encode)
+            return encode_batch(*arguments, idempotency_key=idempotency_key)
+        return await asyncio.to_thread(encode_batch, *arguments, idempotency_key=idempotency_key)
 
     async def _append(self, append: Append) -> Written | Refused:
         try:

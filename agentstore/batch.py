@@ -111,7 +111,7 @@ def hash_id(message_id: str) -> bytes:
 
 def new_call() -> int:
     """A number that no other call has: a UUID of version 7 (RFC 9562), the time in front; new ids count up from it."""
-    return (time.time_ns() // 1_000_000 & 2**48 - 1) << 80 | _random.getrandbits(80) & _RANDOM | _VERSION_7
+    return (time.time_ns() // 1_000_000 & 2**47 - 1) << 80 | _random.getrandbits(80) & _RANDOM | _VERSION_7
 
 
 def derived_id(*parts: str | int) -> str:

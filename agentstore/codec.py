@@ -122,9 +122,9 @@ def decode_shape(payload: bytes) -> dict[str, Any]:
     return shape
 
 
-def _is_safe(name: str) -> bool:
+def _is_safe(name: object) -> bool:
     """Whether a field can stand in stored form as it is."""
-    return name != "v" and name[:1] != "$" and values.is_plain_text(name)
+    return type(name) is str and name != "v" and name[:1] != "$" and values.is_plain_text(name)
 
 
 def _fields(content: Any, index: int) -> dict[str, Any]:

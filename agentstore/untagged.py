@@ -23,11 +23,11 @@ _encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=_shape).encode
 
 def dump(value: dict[str, Any]) -> bytes | None:
     """What `values.dump` gives for the dict, which may hold contents; `None` where something in it needs a tag."""
-    if not _are_bare((value,), 0):
-        return None
     try:
+        if not _are_bare((value,), 0):
+            return None
         data = _encode(value)
-    except UnicodeEncodeError:  # a lone surrogate
+    except (UnicodeEncodeError, RecursionError):  # a lone surrogate; a caller whose stack is full
         return None
     # To look for one byte first, as a number, is quick.
     odd = (_BACKSLASH in data and b"\\u0000" in data) or (_DOLLAR in data and b'"$dict"' in data)

@@ -140,7 +140,7 @@ def insert(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
 def _append_new(connection: sqlite3.Connection, work: Appending) -> Written | None:
     """Append new messages to a session that lives, in the fewest steps.
 
-    `None`, and no change, where there is more to it.
+    `None`, and no change, where there is more to it: the careful path meets the same again, and copes or raises.
     """
     append, count, moment = work.append, len(work.append.records), now()
     row = connection.execute(FIND_ONE, (work.key.hash,)).fetchone() if count <= ROWS_TOGETHER else None
@@ -155,7 +155,7 @@ def _append_new(connection: sqlite3.Connection, work: Appending) -> Written | No
         values += (place, r.id_hash, r.digest, moment, r.format, r.payload)
     try:
         connection.execute(many(INSERT, ROW, count), values)
-    except sqlite3.IntegrityError:  # another call with the same objects wrote them first
+    except sqlite3.IntegrityError:  # most likely another call with the same objects wrote them first
         return None
     answers = noted(answers, calls, append.token, first, count, version or 0)
     ends = expires_at if append.ttl is None else moment + append.ttl

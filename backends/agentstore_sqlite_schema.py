@@ -74,6 +74,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (  # the answers to the last appends move into the session's row; the few that were remembered are given up
         "ALTER TABLE session ADD COLUMN answers BLOB NOT NULL DEFAULT x''",
+        "UPDATE session SET calls = 0",
         "DROP TABLE answer",
         """
         CREATE TABLE answer (

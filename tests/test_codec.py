@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentstore import Codec, Content, Message, UnsupportedValueError, codec, untagged
+from agentstore.backend import Limits
+from agentstore.batch import encode_batch
 from agentstore.codec import MessageCodec, decode_record, digest, register_converter
 from agentstore.messages import same
 
@@ -210,6 +212,24 @@ def test_what_could_not_be_read_back_is_refused_at_the_write(message: Any, named
     """Our own error, naming the place; a record that nobody can read is never made."""
     with pytest.raises(UnsupportedValueError, match=named):
         CORE.encode(message)
+
+
+def test_a_field_whose_name_is_no_text_is_refused() -> None:
+    """As it is in a content, before anything is written."""
+    with pytest.raises(UnsupportedValueError, match="key"):
+        CORE.encode(Message.from_dict({"role": "user", "contents": [], 1: 2}))  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("seconds", [-1, 2**48 / 1000, 10**11])
+def test_new_ids_are_their_own_bytes_whatever_the_clock_says(seconds: float) -> None:
+    """Also before 1970 and after the year 6429: an id that was made and the same one found again have one hash."""
+    with patch("time.time_ns", return_value=int(seconds * 10**9)):
+        message = Message("user", ["hi"])
+        made = encode_batch(CORE, [message], Limits(1000, 1000)).records[0]
+    found = encode_batch(CORE, [message], Limits(1000, 1000)).records[0]
+    assert made.fresh
+    assert not found.fresh
+    assert made.id_hash == found.id_hash
 
 
 def test_a_content_with_odd_field_names_is_kept() -> None:

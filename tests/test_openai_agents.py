@@ -26,7 +26,7 @@ from agentstore import ClosedError, ConflictError, CorruptRecordError, HistorySt
 from agentstore.adapters import openai_agents_codec
 from agentstore.adapters.openai_agents import StoreSession
 from agentstore.backend import Append
-from agentstore.codec import Encoded
+from agentstore.codec import Encoded, digest
 from agentstore.history import SessionHistory
 from agentstore.keys import SessionKey
 from agentstore.messages import same
@@ -113,6 +113,16 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., StoreS
 
 
 # Runs
+
+
+def test_items_are_the_same_whatever_the_order_of_their_keys() -> None:
+    """A retry under an idempotency key from another process, which built the item in another order, is no conflict."""
+    encode = openai_agents_codec.ItemCodec().encode
+    for odd in ("plain", b"tagged"):
+        first = encode(openai_agents_codec.Given({"role": "user", "content": odd}))
+        again = encode(openai_agents_codec.Given({"content": odd, "role": "user"}))
+        assert digest(first.identity) == digest(again.identity)
+        assert first.payload != again.payload
 
 
 def test_an_agent_goes_on_with_its_session_in_another_process(make: Callable[..., StoreSession]) -> None:

@@ -30,6 +30,9 @@ from agentstore import (
     UnavailableError,
     open_store,
 )
+from agentstore.backend import Append
+from agentstore.settle import settled
+from agentstore.testing.faults import records_of
 from agentstore_sqlite import SQLiteBackend
 
 ASSETS = Path(__file__).parent / "assets"
@@ -377,8 +380,9 @@ def plant_trigger(path: Path) -> None:
 
 
 class TestTables:
-    def test_hot_statements_use_their_indexes(self, url: str) -> None:
+    def test_hot_statements_use_their_indexes(self, path: Path, url: str) -> None:
         """No statement of a call scans a table or sorts in a temporary tree (B74)."""
+        schema.set_up(str(path), 1)
         statements: set[str] = set()
         with traced(statements):
             asyncio.run(use_everything(url))
@@ -531,6 +535,27 @@ class TestMigrations:
                 assert (await chat.append([Message("user", ["hi"], message_id="m1")])).written == 0
                 assert (await chat.append(said("new"))).seqs == [3]
                 assert len((await store.sessions()).items) == 2
+
+        asyncio.run(use())
+
+    def test_a_session_of_a_file_of_version_1_remembers_its_new_answers(self, path: Path, url: str) -> None:
+        """Each of the last 32 calls since then, also of batches that were partly there."""
+        shutil.copy(ASSETS / "sqlite-v1.db", path)
+
+        async def use() -> None:
+            async with open_store(url, namespace="acme") as store:
+                key, backend = store.session("user-42").key, SQLiteBackend(path)
+                await store.setup()
+                calls: list[tuple[Append, Any]] = []
+                for number in range(45):
+                    known = Message("user", ["known"], message_id="known")
+                    batch = [Message("user", [str(number)]), *([known] if number % 3 else [])]
+                    append = Append(records_of(batch), number.to_bytes(16, "big"), retry=True)
+                    calls.append((append, await settled(backend.append(key, append))))
+                    assert [await settled(backend.append(key, made)) for made, _ in calls[-32:]] == [
+                        answer for _, answer in calls[-32:]
+                    ]
+                await backend.aclose()
 
         asyncio.run(use())
 

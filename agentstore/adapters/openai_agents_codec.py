@@ -31,10 +31,10 @@ class ItemCodec:
     def encode(self, obj: Given | Unreadable, /) -> Encoded:
         if isinstance(obj, Unreadable):
             return Encoded(None, obj.payload, obj.payload)
-        payload = untagged.dump(obj.item) if type(obj.item) is dict else None
-        if payload is None:
-            payload = values.plain_json(_tagged(obj.item))
-        return Encoded(None, payload, payload)  # each gets an id of its own, so that only a retry looks at its identity
+        if type(obj.item) is dict and (payload := untagged.dump(obj.item)) is not None:
+            return Encoded(None, untagged.canonical(obj.item), payload)
+        tagged = _tagged(obj.item)
+        return Encoded(None, values.canonical(tagged), values.plain_json(tagged))
 
     def decode(self, payload: bytes, /) -> Any:
         try:

@@ -41,7 +41,7 @@ ANSWERS_KEPT = 32
 """How many append tokens a session remembers with their answers."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """One message to be written."""
 
     id_hash: bytes
@@ -57,7 +57,7 @@ class Record(msgspec.Struct, frozen=True):
     """
 
 
-class StoredRecord(msgspec.Struct, frozen=True):
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
     """One message as it is kept."""
 
     seq: int

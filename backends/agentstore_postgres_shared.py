@@ -98,11 +98,7 @@ class Shared:
             rows.size(append.records),
         )
         first, version, begun, *_ = found[0]
-        return (
-            rows.answer(begun)
-            if first is None
-            else Written(list(range(first, first + len(heads))), len(heads), version)
-        )
+        return rows.answer(begun) if first is None else rows.written(first, len(heads), version)
 
     async def _append_all(self, turns: Sequence[rows.Turn]) -> Sequence[Written | None]:
         return rows.written_together(await self._calls.write(self._sql.append_all, *rows.together(turns)), turns)

@@ -9,8 +9,8 @@ _ALIVE = "linked AND (expires_at > (extract(epoch FROM clock_timestamp()) * 1000
 
 # The turn of a session that lives: its ids are new and it has no condition. `agentstore_append` does the same in twice
 # the time, and does it here where the session must begin. An id that is there all the same breaks the unique index.
-# First the row is locked: the wait may be long, and the clock is read behind it. The last two columns have asyncpg
-# learn the types that are in the record before them.
+# First the row is locked: the wait may be long, and the clock is read behind it, once (`OFFSET 0`). The last two
+# columns have asyncpg learn the types that are in the record before them.
 _APPEND_NEW = f"""
 WITH turn AS (
   UPDATE agentstore_session s SET
@@ -18,7 +18,7 @@ WITH turn AS (
     answers = agentstore_noted(s.answers, s.calls, $5::bytea, s.last_seq + 1, $10, s.snapshot_version),
     (updated_at, minute, expires_at) = (
       SELECT n.now_us, n.now_us / 60000000, coalesce(n.now_us + $6::bigint, s.expires_at)
-      FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 0 * s.calls AS now_us OFFSET 0) n)
+      FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us OFFSET 0) n)
   WHERE s.id = (SELECT k.id FROM agentstore_session k WHERE k.hash = $1 AND k.linked FOR NO KEY UPDATE) AND s.{_ALIVE}
   RETURNING s.id, s.last_seq - $10::int AS last, s.snapshot_version AS version, s.updated_at),
 record AS (

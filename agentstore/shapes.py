@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -71,6 +72,7 @@ class Snapshot:
     version: int
 
 
+@lru_cache(maxsize=1024)  # the messages of a turn have one time, and the newest ones are read again and again
 def to_datetime(microseconds: int) -> datetime:
     """The aware UTC time for microseconds since 1970."""
     return _EPOCH + timedelta(0, 0, microseconds)

@@ -100,11 +100,13 @@ class Append(msgspec.Struct, frozen=True):
     ttl: int | None = None
     """Microseconds: the session expires this long after now. `None`: its expiry stays."""
 
+    def is_conditional(self) -> bool:
+        """Whether there is more to it than its records: it may be refused, or has its answer already."""
+        return self.retry or self.expected_last is not None or self.snapshot is not None
+
     def is_new(self) -> bool:
-        """Whether it has messages, all ids were made just now, and no condition can refuse it: as nearly every turn."""
-        if self.retry or self.snapshot is not None or self.expected_last is not None or not self.records:
-            return False
-        return all(record.fresh for record in self.records)
+        """Whether it has messages, all with ids that were made just now, and no condition: as nearly every turn."""
+        return bool(self.records) and not self.is_conditional() and all(record.fresh for record in self.records)
 
 
 class Replace(msgspec.Struct, frozen=True):

@@ -39,8 +39,7 @@ def size(records: Sequence[Record]) -> int:
 
 def is_shared(append: Append) -> bool:
     """Whether it may share a statement with others: it is small, and nothing but its ids could be in its way."""
-    conditional = append.retry or append.expected_last is not None or append.snapshot is not None
-    return not conditional and 0 < len(append.records) <= SMALL
+    return not append.is_conditional() and 0 < len(append.records) <= SMALL
 
 
 def is_plain(append: Append) -> bool:

@@ -6,7 +6,8 @@ import asyncio
 from pathlib import Path
 
 from agentstore import open_store
-from benchmarks.postgres_peers import LangChainHistory, fill_peer, open_peers
+from benchmarks.beside_peers import fill_peer, open_peers
+from benchmarks.postgres_peers import LangChainHistory
 from benchmarks.postgres_raw import RawPool
 from benchmarks.postgres_server import new_database
 from benchmarks.report import Goal, Report, milliseconds

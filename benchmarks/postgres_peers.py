@@ -4,55 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks.postgres_server import CONNECTIONS
-from benchmarks.sample import Shape, shapes, turn_shapes
-
-_FILL = 500  # messages per call while a session is filled
-
-
-class Peer(Protocol):
-    """One session of a peer."""
-
-    name: str
-
-    @classmethod
-    async def open(cls, url: str) -> Peer:
-        """A new session. Raises `ImportError` where the peer is not installed."""
-        ...
-
-    def native(self, shapes: Sequence[Shape]) -> list[Any]:
-        """The messages as the peer's objects."""
-        ...
-
-    async def append(self, messages: list[Any]) -> object: ...
-
-    async def newest(self, limit: int) -> Sequence[Any]: ...
-
-    async def close(self) -> None: ...
-
-
-async def open_peers(url: str, *kinds: type[Peer]) -> dict[str, Peer]:
-    """Those that are installed, by name."""
-    peers: dict[str, Peer] = {}
-    for kind in kinds:
-        with suppress(ImportError):
-            peers[kind.name] = await kind.open(url)
-    return peers
-
-
-async def fill_peer(peer: Peer, count: int) -> None:
-    """Append that many messages, many at once."""
-    messages = peer.native(shapes(count))
-    for start in range(0, count, _FILL):
-        await peer.append(messages[start : start + _FILL])
-
-
-def peer_turn(peer: Peer, number: int) -> list[Any]:
-    """The turn as new objects of the peer."""
-    return peer.native(turn_shapes(number))
+from benchmarks.sample import Shape
 
 
 def engine_of(url: str) -> Any:

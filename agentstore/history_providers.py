@@ -10,7 +10,7 @@ from agentstore.codec import MessageCodec, digest
 from agentstore.history import SessionHistory
 from agentstore.messages import Message, same
 from agentstore.providers import BaseHistoryProvider, Filter, filtered
-from agentstore.registry import open_store
+from agentstore.registry import store_of
 from agentstore.replay import append_distinct, other_id
 from agentstore.session import AgentSession, SessionContext
 from agentstore.store import HistoryStore
@@ -89,10 +89,7 @@ class StoreHistoryProvider(BaseHistoryProvider):
         **flags: Any,
     ) -> None:
         super().__init__(source_id, **flags)
-        if not isinstance(store_or_url, HistoryStore | str):
-            raise TypeError(f"a store or its URL is needed, not {type(store_or_url).__name__}")
-        self._owns_store = isinstance(store_or_url, str)
-        self.store = open_store(store_or_url) if isinstance(store_or_url, str) else store_or_url
+        self.store, self._owns_store = store_of(store_or_url)
         self.budget = Budget(max_messages, max_tokens, count_tokens)
         self.keep_system = keep_system
         self.reducer = reducer

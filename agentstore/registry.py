@@ -61,6 +61,18 @@ def open_store(
     return HistoryStore(backend, namespace=namespace, ttl=ttl, auto_setup=auto_setup, on_corrupt=on_corrupt)
 
 
+def store_of(store_or_url: HistoryStore | str) -> tuple[HistoryStore, bool]:
+    """The store, or one made of the URL; and whether it was made here, so that whoever asked for it closes it.
+
+    Raises `TypeError` for anything else, and what `open_store` raises.
+    """
+    if isinstance(store_or_url, HistoryStore):
+        return store_or_url, False
+    if not isinstance(store_or_url, str):
+        raise TypeError(f"a store or its URL is needed, not {type(store_or_url).__name__}")
+    return open_store(store_or_url), True
+
+
 def default_url() -> str:
     """The SQLite URL of the user's own store, by the platform's custom."""
     variable, below_home = _DATA_FOLDERS.get(sys.platform, ("XDG_DATA_HOME", ".local/share"))

@@ -13,7 +13,7 @@ from uuid import uuid4
 from agentstore.errors import CorruptRecordError, MissingDependencyError, UnsupportedValueError
 from agentstore.history import SessionHistory
 from agentstore.keys import check_id
-from agentstore.registry import open_store
+from agentstore.registry import store_of
 from agentstore.store import HistoryStore
 
 try:
@@ -56,11 +56,8 @@ class StoreSessionStore(SessionStore):
         compare_and_set: bool = False,
     ) -> None:
         """`namespace` is by default the store's."""
-        if not isinstance(store_or_url, HistoryStore | str):
-            raise TypeError(f"a store or its URL is needed, not {type(store_or_url).__name__}")
         super().__init__()
-        self._owns_store = isinstance(store_or_url, str)
-        self.store = open_store(store_or_url) if isinstance(store_or_url, str) else store_or_url
+        self.store, self._owns_store = store_of(store_or_url)
         self.source_id = source_id
         self.namespace = namespace
         self.compare_and_set = compare_and_set

@@ -23,7 +23,7 @@ from agentstore.errors import (
     UnavailableError,
 )
 from agentstore.history import CONTENTION_SECONDS, SessionHistory
-from agentstore.registry import open_store
+from agentstore.registry import store_of
 from agentstore.settle import settled
 from agentstore.shapes import StoredMessage
 from agentstore.store import HistoryStore
@@ -73,10 +73,7 @@ class StoreSession:
         namespace: str | None = None,
     ) -> None:
         """`session_settings.limit` is the limit of reads that name none; `namespace` is by default the store's."""
-        if not isinstance(store_or_url, HistoryStore | str):
-            raise TypeError(f"a store or its URL is needed, not {type(store_or_url).__name__}")
-        self._owns_store = isinstance(store_or_url, str)
-        self.store = open_store(store_or_url) if isinstance(store_or_url, str) else store_or_url
+        self.store, self._owns_store = store_of(store_or_url)
         self.session_id = session_id
         self.source_id = source_id
         self.namespace = namespace

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from agentstore.errors import ConfigurationError, ConflictError, MissingDependencyError
 from agentstore.history import SessionHistory
-from agentstore.registry import open_store
+from agentstore.registry import store_of
 from agentstore.settle import settled
 from agentstore.shapes import SessionInfo, SessionPage
 from agentstore.store import HistoryStore
@@ -64,10 +64,7 @@ class StoreConversationStore(ConversationStore):
         self, store_or_url: HistoryStore | str, *, source_id: str = "history", namespace: str | None = None
     ) -> None:
         """`namespace` is by default the store's."""
-        if not isinstance(store_or_url, HistoryStore | str):
-            raise TypeError(f"a store or its URL is needed, not {type(store_or_url).__name__}")
-        self._owns_store = isinstance(store_or_url, str)
-        self.store = open_store(store_or_url) if isinstance(store_or_url, str) else store_or_url
+        self.store, self._owns_store = store_of(store_or_url)
         self.source_id = source_id
         self.namespace = namespace
         self._saved: _Recent[Saved] = _Recent()

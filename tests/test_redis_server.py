@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -203,7 +204,9 @@ def test_timeout_bounds_the_first_write_of_a_session() -> None:
         with own_server(enable_debug_command="yes") as server:
             async with open_store(server.url, timeout=0.8) as store:
                 await store.session("first").append(said("a"))
-                sleeping = asyncio.ensure_future(asyncio.to_thread(_sleep, server))
+                connected = threading.Event()
+                sleeping = asyncio.ensure_future(asyncio.to_thread(_sleep, server, connected))
+                await asyncio.to_thread(connected.wait)
                 await asyncio.sleep(0.1)
                 begun = time.monotonic()
                 with pytest.raises(UnavailableError):
@@ -214,8 +217,10 @@ def test_timeout_bounds_the_first_write_of_a_session() -> None:
     run(main())
 
 
-def _sleep(server: LocalServer) -> None:
+def _sleep(server: LocalServer, connected: threading.Event) -> None:
     with redis.Redis(port=server.port) as client:
+        client.ping()
+        connected.set()
         for _ in range(5):
             client.execute_command("DEBUG", "SLEEP", "0.5")
 
